@@ -18,12 +18,12 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_150,
-    "helpers/graphs": 13_370,
-    "helpers/models": 5_340,
+    "helpers": 92_360,
+    "helpers/graphs": 13_400,
+    "helpers/models": 5_500,
     "helpers/passes": 10_380,
-    "helpers/pruning": 14_180,
-    "helpers/quantization": 20_170,
+    "helpers/pruning": 14_230,
+    "helpers/quantization": 20_150,
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
     "helpers/checks": 4_940,
@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 4_350,
     "course/publish": 7_380,
     "course/reference": 10_170,
-    "tests": 189_120,
+    "tests": 187_530,
     "notebooks": 62_270,
 }
 TOKENS_A_LINE = 11

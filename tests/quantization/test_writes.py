@@ -83,7 +83,7 @@ def test_the_last_check_names_the_operation_and_can_be_left_out():
 
 
 def test_what_float32_cannot_hold_is_no_difference():
-    """The mean is 200,000 times the deviation, and folding takes it away before anything is added."""
+    """The mean is 200,000 deviations, and folding takes it away before anything is added."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten()).eval()
     model[0].bias.data += 2e5
