@@ -201,8 +201,11 @@ class Recorder(fx.Tracer):
     def call_module(
         self, m: nn.Module, forward: Callable, args: tuple, kwargs: dict[str, Any]
     ) -> Any:
-        """What a layer does inside is not recorded; so below."""
-        if self._evaluates:
+        """What a layer does inside is not recorded; so below. One that forward has just made, and
+        that has no tensors, is looked into.
+        """
+        made_in_forward = m not in self.submodule_paths and not stored_tensors(m)
+        if self._evaluates or made_in_forward:
             return forward(*args, **kwargs)
         return super().call_module(m, forward, args, kwargs)
 
@@ -271,12 +274,19 @@ def _names_of_inputs(function: Callable, count: int) -> list[str]:
         bound = signature.bind("self", *range(count)).arguments
     except TypeError as error:
         reason = f"forward{signature} got {count} example inputs: {error}"
+        if any(_has_no_place(parameter) for parameter in signature.parameters.values()):
+            reason = "forward takes an input by its name alone: give it a place (no *, before it)"
         raise GraphMismatch("tracing", reason) from error
     names: list[str] = []
     for name, value in bound.items():
         several = isinstance(value, tuple)
         names += [f"{name}_{i}" for i in range(len(value))] if several else [name]
     return names[1:]
+
+
+def _has_no_place(parameter: inspect.Parameter) -> bool:
+    by_name = parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    return by_name and parameter.default is inspect.Parameter.empty
 
 
 def _check_assignment(path: str, node: fx.Node) -> None:
