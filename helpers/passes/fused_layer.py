@@ -7,7 +7,7 @@ the activation. The fused kernel does all of it while the numbers are still in r
 oneDNN wants the weight in an order that depends on the shape of the input. That packed copy is kept
 beside the parameters and is no part of the network's state; it is made again when the shape or the
 weight has changed, and after any step of an optimizer. Where the kernel does not apply (other
-dtypes and devices, an addition of single pixels, gradients wanted, autocast, tracing) the plain composition runs.
+dtypes and devices, gradients wanted, autocast, tracing) the plain composition runs.
 
 Two differences to know: oneDNN's relu and hardtanh turn a NaN into 0, where PyTorch's own keep it;
 and PyTorch does not count a change through `weight.data`, so that it goes unnoticed. After
