@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_120,
+    "helpers": 92_150,
     "helpers/graphs": 13_370,
     "helpers/models": 5_340,
     "helpers/passes": 10_380,
@@ -26,23 +26,23 @@ BUDGETS = {
     "helpers/quantization": 20_170,
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
-    "helpers/checks": 4_910,
-    "course": 65_430,
+    "helpers/checks": 4_940,
+    "course": 66_850,
     "course/benchmarks": 8_520,
-    "course/commands": 8_780,
-    "course/grading": 24_920,
+    "course/commands": 8_790,
+    "course/grading": 26_260,
     "course/lessons": 4_350,
-    "course/publish": 7_310,
+    "course/publish": 7_380,
     "course/reference": 10_170,
-    "tests": 180_190,
-    "notebooks": 57_510,
+    "tests": 189_120,
+    "notebooks": 62_270,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 7, "course": 56, "tests": 358, "notebooks": 294}  # lines that are too long yet
+WIDE = {"helpers": 7, "course": 56, "tests": 359, "notebooks": 293}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,

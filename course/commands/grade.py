@@ -24,6 +24,7 @@ from course.grading.course import Exercise
 GRADING = {
     "--workers": (int, "submissions at a time, by default one per core"),
     "--unsafe": (False, "grade without the box; stamps every result"),
+    "--scheduler": (str, "grade on the workers of the Dask cluster at this address"),
 }
 PSEUDONYMS = {"--pseudonyms": (False, "replace the students' names")}
 SYSTEMS = {"--for": (str, "write what this system reads", ("moodle", "canvas"))}
@@ -154,7 +155,10 @@ def _collect(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> I
 
 
 def _run(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
-    start, counts = monotonic(), runner.run(room, exercise, args.workers, not args.unsafe)
+    start, counts = (
+        monotonic(),
+        runner.run(room, exercise, args.workers, not args.unsafe, args.scheduler),
+    )
     each = f"{(monotonic() - start) / max(1, counts['graded']):.1f} s each"
     yield (
         f"{exercise.assignment.name}: {counts['graded']} graded ({each}), {counts['kept']}"

@@ -15,7 +15,7 @@ from course.grading.runner import skeleton_of
 
 _HEAD = re.compile(r"^# %% (\w+) (right|wrong)(?:: (.+))?$", re.MULTILINE)
 _CHANGED = re.compile(r"^# - ([^`]+):(?:\n#  )? (`.+(?:\n#   .+)*)", re.MULTILINE)
-_EDIT = re.compile(r"`([^`]+)` ->(?:\n#  )? `([^`]*)`")
+_EDIT = re.compile(r"`([^`]+)` -> `([^`]*)`")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def read(exercise: Exercise) -> list[Answer]:
             continue
         for label, edits in _CHANGED.findall(code):
             code = solutions[f"{item}_solution"]
-            for old, new in _EDIT.findall(edits):
+            for old, new in _EDIT.findall(edits.replace("\n#   ", " ")):
                 if old not in code:
                     raise ValueError(
                         f"{exercise.folder / 'answers.py'}: {item} has no {old!r} to be changed"

@@ -151,6 +151,7 @@ def run(job: Path, limits: Limits, boxed: bool = True) -> BoxResult:
 def _drain(process: subprocess.Popen, limits: Limits) -> tuple[bytes, bytes, str]:
     """Read both pipes until they close or a limit is overstepped."""
     results, printed, seen = bytearray(), bytearray(), 0
+    waited: dict[int, float] = {}  # of those that have ended, too
     start, next_look = time.monotonic(), 0.0
     with selectors.DefaultSelector() as pipes:
         pipes.register(process.stdout, selectors.EVENT_READ)
@@ -172,7 +173,9 @@ def _drain(process: subprocess.Popen, limits: Limits) -> tuple[bytes, bytes, str
                 return bytes(results), bytes(printed), "it printed more than allowed"
             if now > next_look:
                 next_look = now + 0.2
-                if problem := _overstepped(machine.usage(process.pid), now - start, limits):
+                used = machine.usage(process.pid)
+                waited |= used.waited_seconds
+                if problem := _overstepped(used, now - start - sum(waited.values()), limits):
                     return bytes(results), bytes(printed), problem
     return bytes(results), bytes(printed), ""
 
@@ -185,7 +188,7 @@ def _overstepped(used: machine.Usage, seconds: float, limits: Limits) -> str:
         return f"it made more than {limits.files:,} files"
     if used.cpu_seconds > limits.total_cpu_seconds:
         return f"it computed for more than {limits.total_cpu_seconds:g} s"
-    late = seconds - used.waited_seconds > limits.wall_seconds
+    late = seconds > limits.wall_seconds
     return f"it took longer than {limits.wall_seconds:g} s" if late else ""
 
 

@@ -171,7 +171,12 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
 
 def _holds(target: Path, files: dict[str, bytes]) -> bool:
     """Whether just these files lie there; what whoever looked into it left does not count."""
-    there = {path.name: path for path in target.iterdir() if not NOT_HANDED_IN.search(path.name)}
+    paths = {str(path.relative_to(target)): path for path in target.rglob("*")}
+    there = {
+        name: path
+        for name, path in paths.items()
+        if not NOT_HANDED_IN.search(name) and (path.is_symlink() or not path.is_dir())
+    }
     return there.keys() == files.keys() and all(
         p.is_file() and p.read_bytes() == files[n] for n, p in there.items()
     )

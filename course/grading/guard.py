@@ -3,21 +3,31 @@
 Travels to students and into the box.
 
 What counts is what is called while the answer is computed, by whatever name and however deep: no
-name, comment, import or test in another cell costs anything. Best effort: code that shares a
-process with this one can switch it off.
+name, comment, import or test in another cell costs anything.
+
+`Guard` tells who called what, but code that shares a process with it can switch it off. So in the
+box `take_away` first puts an error in the place of the functions themselves, for good.
 """
 
+import ctypes
+import gc
 import linecache
 import sys
 import sysconfig
 import threading
+import types
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
+import torch
 from torch.overrides import TorchFunctionMode
 
 LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 IMPORTING = "<frozen importlib._bootstrap>"
+# Where torch keeps the code of one of its functions for tensors in a processor's memory.
+KERNELS = ("CPU", "MkldnnCPU", "QuantizedCPU")
+KERNELS += ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 _set_profile, _frame = (
     sys.setprofile,
     sys._getframe,
@@ -91,3 +101,37 @@ def _where(frame):
         return ""
     text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
     return f"line {frame.f_lineno}{f' ({text[:80]})' if text else ''}"
+
+
+def take_away(patterns):
+    """Make library functions raise an error in this process, by whatever way they are reached."""
+    patterns = tuple(patterns)
+    if not patterns:
+        return
+    for name in torch._C._dispatch_get_all_op_names():
+        if _matches(f"torch.ops.{name.replace('::', '.')}", patterns):
+            _replace_kernels(name)
+    gc.unfreeze()  # what is frozen is not listed
+    for function in gc.get_objects():
+        if type(function) is types.FunctionType:
+            code = function.__code__
+            full_name = f"{function.__globals__.get('__name__')}.{code.co_qualname}"
+            if _matches(full_name, patterns):
+                with suppress(ValueError):  # one with names of a function around it is only watched
+                    names = {"co_name": code.co_name, "co_qualname": code.co_qualname}
+                    function.__code__ = _refused.__code__.replace(**names)
+
+
+def _replace_kernels(name):
+    """Put an error in the place of one of torch's functions, where TorchScript finds it, too."""
+    space, _, operator = name.partition("::")
+    for key in KERNELS:
+        if torch._C._dispatch_has_kernel_for_dispatch_key(name, key):
+            library = torch._C._dispatch_library("IMPL", space, key, __file__, 0)
+            library.impl(operator, key, _refused, False)
+            # What would bring the old code back when it is deleted must be out of reach.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
+
+
+def _refused(*inputs, **named):
+    raise RuntimeError("this exercise asks you to write yourself what is called here")

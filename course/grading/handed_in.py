@@ -135,13 +135,16 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
         )
     notebook = (named or notebooks)[0]
     files, problems, left = {}, [], MOST_FILES_BYTES
+    home = notebook.name.parent
     # Where two files have one name, the one beside the notebook is meant.
     others = sorted(
-        (p for p in parts if not p.is_notebook),
-        key=lambda part: part.name.parent != notebook.name.parent,
+        (p for p in parts if p is not notebook), key=lambda p: not p.name.is_relative_to(home)
     )
     for part in [notebook, *others]:
-        name = f"{assignment}.ipynb" if part is notebook else part.name.name
+        below = part.name.is_relative_to(home)
+        name = str(part.name.relative_to(home)) if below else part.name.name
+        if part is notebook:
+            name = f"{assignment}.ipynb"
         if len(files) == MOST_FILES or len(problems) > MOST_FILES:
             rest = f"{shown(str(part.name))} and others were left out"
             remedy = "hand in again with only what the assignment asks for"
@@ -151,7 +154,9 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
             break
         try:
             if (
-                name in ("", "..", *files)
+                name in ("", ".", *files)
+                or ".." in PurePosixPath(name).parts
+                or PurePosixPath(name).is_absolute()
                 or len(name.encode("utf-8", "surrogateescape")) > MOST_NAME
             ):
                 problem = "is not a usable file name, is too long, or occurs twice: rename it"

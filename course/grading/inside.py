@@ -20,10 +20,13 @@ import math
 import os
 import platform
 import resource
+import shutil
 import signal
 import struct
+import subprocess
 import sys
 import time
+import traceback
 import types
 from codeop import Compile
 from pathlib import Path
@@ -37,6 +40,9 @@ WAITING = (
 
 _compile = Compile()  # as in IPython: what a cell imports from __future__ holds for those after it
 _compile.flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+
+FILE_COMMANDS = ("mkdir", "cp", "mv", "rm", "touch", "unzip")
 
 
 class OutOfTime(BaseException):
@@ -63,6 +69,9 @@ FORBIDDEN = {
     "pidfd_getfd": (438, 438),
 }  # fmt: skip
 
+# With these an answer could have another program, in which nothing is taken away, compute for it.
+EXECUTING = {"execve": (59, 221), "execveat": (322, 281)}
+
 CLONE_NEWUSER = 0x10000000
 SHARED_ANONYMOUS = 0x01 | 0x20  # such memory stays when no process counts it any more
 LOAD, AND, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
@@ -76,11 +85,11 @@ NUMBER, ARCHITECTURE, FIRST_ARGUMENT, FOURTH_ARGUMENT = (
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 
 
-def call_filter(machine):
+def call_filter(machine, calls=FORBIDDEN):
     """Return the filter as bytes: one (code, jump if true, jump if false, value) per instruction."""
     architecture, which = MACHINES[machine], list(MACHINES).index(machine)
     clone, clone3, mmap, *forbidden = (
-        numbers[which] for numbers in (CLONE, CLONE3, MMAP, *FORBIDDEN.values())
+        numbers[which] for numbers in (CLONE, CLONE3, MMAP, *calls.values())
     )
     deny = (RETURN, 0, 0, ERROR | errno.EPERM)
     steps = [
@@ -106,12 +115,12 @@ def call_filter(machine):
     return b"".join(struct.pack("HBBI", *step) for step in steps)
 
 
-def forbid_calls():
+def forbid_calls(calls=FORBIDDEN):
     """Put this process and all its children under the filter, for good."""
     machine = platform.machine()
     if machine not in MACHINES:
         raise OSError(f"no list of system calls for {machine!r}; add one to inside.py")
-    code = call_filter(machine)
+    code = call_filter(machine, calls)
     instructions = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(instructions))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -162,8 +171,9 @@ def alarm(seconds):
 
 
 class Shell:
-    """Stands for IPython: what measures or captures code executes it, %%writefile writes, all else
-    does nothing.
+    """Stands for IPython: executes what measures or captures code, and what it runs or writes.
+
+    All else, such as !pip, does nothing.
     """
 
     def __init__(self, namespace):
@@ -183,15 +193,35 @@ class Shell:
         if name == "time":
             run_cell(line, "<after %time>", self.namespace)
         elif name == "run":
-            code = Path(line.split()[-1]).with_suffix(".py").read_text(encoding="utf-8")
-            run_cell(code, f"<%run {line}>", self.namespace)
+            self._run_file(next(word for word in line.split() if not word.startswith("-")))
+        elif name == "cd":
+            os.chdir(Path(line.strip().strip("'\"")).expanduser())
+        else:
+            self.system(f"{name} {line}")
+
+    def _run_file(self, name):
+        """Execute a Python file, or all cells of a notebook."""
+        path = Path(name.strip("'\""))
+        if path.suffix != ".ipynb":
+            sources = [path.with_suffix(".py").read_text(encoding="utf-8")]
+        else:
+            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+            sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        for source in sources:
+            run_cell(source, f"<%run {name}>", self.namespace)
+
+    def system(self, line):
+        """Do what a shell does with files."""
+        if line.split()[:1] and line.split()[0] in FILE_COMMANDS:
+            subprocess.run(line, shell=True, timeout=10, check=False)
 
     def run_cell_magic(self, name, line, body):
         """Execute what stands below a magic that measures or captures; leave other languages alone."""
         if name in ("time", "timeit", "capture", "prun"):
             run_cell(body, f"<below %%{name}>", self.namespace)
         elif name in ("writefile", "file"):
-            Path(line.split()[-1]).write_text(body, encoding="utf-8")
+            with open(line.split()[-1], "a" if "-a" in line.split() else "w") as file:
+                file.write(body)
 
 
 def run_cells(cells, seconds):
@@ -208,13 +238,18 @@ def run_cells(cells, seconds):
     shell = Shell(namespace)
     namespace |= {"get_ipython": lambda: shell, "display": print}
     IPython.get_ipython = namespace["get_ipython"]
-    for number, cell in enumerate(cells):
+    waiting, number = [*cells], 0
+    while waiting:
+        cell, number = waiting.pop(0), number + 1
         try:
             # Long computations of the student's own must not use up what the answers need.
             alarm(max(1, min(seconds, CELLS_SECONDS - time.process_time())))
             run_cell(cell["source"], f"<{cell['name']}, cell {number}>", namespace)
         except BaseException as problem:
-            problems.append([cell["name"], f"{type(problem).__name__}: {problem}"[:300]])
+            if isinstance(problem, NameError) and number <= len(cells):
+                waiting.append(cell)  # a notebook remembers what a cell further down defines
+            else:
+                problems.append([cell["name"], f"{type(problem).__name__}: {problem}"[:300]])
         finally:
             alarm(0)
     return namespace, problems
@@ -241,11 +276,33 @@ def run_cell(source, file, namespace):
             break
 
 
-def answer_item(item, namespace, folder):
+def problem_of(error, item, namespace, problems):
+    """Why there is no answer, in words: an error of its own, or what else is not there."""
+    import wire
+
+    raised = [words for cell, words in problems if cell == f"{item['name']}_solution"]
+    own = [f for f, _ in traceback.walk_tb(error.__traceback__) if f.f_globals is namespace]
+    needed = getattr(error, "name", None)
+    if isinstance(error, NotImplementedError) and own:
+        needed = own[-1].f_code.co_name
+    if needed in item["others"] and isinstance(error, (NameError, NotImplementedError)):
+        words = f"it calls {needed}, which is not there, so these points are lost with it"
+        return f"{words}: tell your teacher, who can give them by hand"
+    if isinstance(error, NotImplementedError):
+        return "not done yet"
+    if isinstance(error, KeyError) and error.args == (item["function"],) and not own:
+        if raised:
+            version = f"{sys.version_info.major}.{sys.version_info.minor}"
+            return f"its cell raised {raised[-1]} (grading has Python {version})"
+        return f"there is no function called {item['function']}"
+    return wire.described(error, namespace)
+
+
+def answer_item(item, namespace, folder, problems=()):
     """Compute the answers to all cases of one item. Returns bytes."""
     import driver
     import wire
-    from guard import Guard
+    from guard import Guard, take_away
 
     inputs = wire.decode((folder / "inputs" / item["name"]).read_bytes())
     run = driver.RUNS.get(
@@ -256,27 +313,19 @@ def answer_item(item, namespace, folder):
     ]:  # the second box: inputs are answers to look at, and there is no code of the student
         run = lambda student, case: driver.VIEWS[item["exercise"]](**case)  # noqa: E731
     answers, problem, guard = [], None, Guard(item["forbidden"])
+    if item["alone"]:
+        forbid_calls(EXECUTING)
+    take_away(item["forbidden"])
     try:
         alarm(item["seconds"])
         for case in inputs:
             with guard:
                 answer = run(namespace, case)
             answers.append(wire.decode(wire.encode(answer)))
-    except NotImplementedError:
-        problem = "not done yet"
     except OutOfTime as error:
         problem = str(error)
     except BaseException as error:
-        missing = (
-            isinstance(error, KeyError)
-            and error.args == (item["function"],)
-            and item["function"] not in namespace
-        )
-        problem = (
-            f"there is no function called {item['function']}"
-            if missing
-            else wire.described(error, namespace)
-        )
+        problem = problem_of(error, item, namespace, problems)
     finally:
         alarm(0)
     return wire.encode(
@@ -284,11 +333,14 @@ def answer_item(item, namespace, folder):
     )
 
 
-def answer_in_child(item, namespace, folder, scratch):
+def answer_in_child(item, namespace, folder, scratch, problems):
     """Answer an item in a process of its own, so that its death or its endless loop costs only
     itself.
     """
     path = scratch / f"answer-{item['name']}"
+    if item["alone"]:  # whatever a cell has started could compute for the answer
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
     child = os.fork()
     if child == 0:
         try:
@@ -296,7 +348,7 @@ def answer_in_child(item, namespace, folder, scratch):
                 math.ceil(item["seconds"]) + 2
             )  # for code that catches `OutOfTime`; it sleeps no longer than below
             resource.setrlimit(resource.RLIMIT_CPU, (most, most))
-            path.write_bytes(answer_item(item, namespace, folder))
+            path.write_bytes(answer_item(item, namespace, folder, problems))
         finally:
             os._exit(0)
     deadline = time.monotonic() + WAITING * item["seconds"] + 2
@@ -328,12 +380,13 @@ def main():
     os.dup2(2, 1)  # the student's prints join standard error; results keep a channel of their own
     sys.stdout.reconfigure(line_buffering=True)
     os.chdir(scratch := Path(job["scratch"]))
-    sys.path.append(str(scratch))  # last, so that a bundle handed in whole hides nothing
+    sys.path += [str(scratch), ""]  # last, so that a bundle handed in whole hides nothing
     for file in (folder / "files").iterdir():  # what was handed in besides the notebook
-        os.symlink(file, scratch / file.name)
+        (shutil.copytree if file.is_dir() else shutil.copyfile)(file, scratch / file.name)
     # what is imported here stays: to look through it for garbage takes a sixth of the time
     gc.disable()
-    import guard  # noqa: F401  now, before a cell can change what it keeps
+    import driver  # noqa: F401  now, before a cell can change what they keep
+    import guard  # noqa: F401
     import torch
 
     gc.freeze()
@@ -344,7 +397,8 @@ def main():
     )  # as OMP_NUM_THREADS says before: forking is safe while torch has started no threads
     send(channel, "cells", json.dumps(problems).encode())
     for item in job["items"]:
-        send(channel, item["name"], answer_in_child(item, namespace, folder, scratch))
+        data = answer_in_child(item, namespace, folder, scratch, problems)
+        send(channel, item["name"], data)
     send(channel, "finished", b"")
     os._exit(0)  # threads and exit hooks of the student are not waited for
 

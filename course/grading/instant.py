@@ -35,6 +35,9 @@ def check(name):
     absent = (
         " (answers must do without `helpers`: grading has none)" if "helpers" in sys.modules else ""
     )
+    if sys.version_info[:2] > tuple(item["python"]):
+        major, minor = item["python"]
+        absent += f" (grading has Python {major}.{minor}: what is newer fails there)"
     print(f"{name}: {words}{absent}")
 
 

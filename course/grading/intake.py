@@ -7,6 +7,8 @@ well-formed notebook.
 """
 
 import copy
+import re
+import sys
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -84,15 +86,31 @@ def read(
         if notebook_name not in files:
             why = folder / UNREADABLE
             raise IntakeError(why.read_text(encoding="utf-8") if why.exists() else problems[0])
-        submission = rebuild(cells_of(files.pop(notebook_name)), skeleton)
+        data = files.pop(notebook_name)
+        submission = rebuild(cells_of(data), skeleton)
     except IntakeError as problem:
         return empty(skeleton, f"Nothing could be graded: {problem}.")
     given = (
         {path.name for path in released.iterdir()} if released else set()
     )  # of another release or line ends, too
-    submission.files = {name: data for name, data in files.items() if name not in given}
+    submission.notes += newer_python(data)
+    code = "\n".join(cell["source"] for cell in submission.code)
+    submission.files = {
+        name: data
+        for name, data in files.items()
+        if name not in given and (not name.endswith(".ipynb") or name in code)  # as in %run
+    }
     submission.notes += [f"Not everything was taken: {problem}." for problem in problems]
     return submission
+
+
+def newer_python(notebook: bytes) -> list[str]:
+    """A note where a notebook was saved by a newer Python than this one, or none."""
+    saved = re.search(rb'"version": *"3\.(\d{1,3})\.', notebook)
+    if not saved or int(saved[1]) <= sys.version_info.minor:
+        return []
+    words = f"Your notebook was saved by Python 3.{int(saved[1])} and is graded by Python"
+    return [f"{words} 3.{sys.version_info.minor}: what is newer than that fails."]
 
 
 def rebuild(cells: list[dict], skeleton: Any) -> Submission:

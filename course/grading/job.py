@@ -51,13 +51,17 @@ class Place:
             shutil.copy(path, folder / "lib")
         (folder / "lib" / "instant.py").write_text(SILENT_CHECK, encoding="utf-8")
         for name, data in submission.files.items():
-            (folder / "files" / name).write_bytes(data)
+            path = folder / "files" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
         items = []
         for name, (item, inputs) in work.items():
             (folder / "inputs" / name).write_bytes(inputs)
             forbidden = () if view else item.forbidden
             seconds = item.seconds * (2 if forbidden else 1)  # being watched takes its time
             known = {"name": name, "exercise": item.name, "function": item.function}
+            known["others"] = [one.function for one, _ in work.values() if one is not item]
+            known |= {"alone": self.boxed and bool(forbidden)}
             items.append(known | {"forbidden": forbidden, "seconds": seconds, "view": view})
         settings = {"cells": submission.code, "cell_seconds": CELL_SECONDS, "items": items}
         settings |= {"limits": self.limits.as_rlimits(self.boxed), "filter_calls": self.boxed}

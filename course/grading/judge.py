@@ -125,9 +125,9 @@ def _answers(sheet: Sheet, outcome: box.BoxResult, name: str) -> Given:
     if refused is True:
         return Verdict(0.0, f"{REFUSED}{problem}"[:400])
     if problem is not None:
-        general = str(problem).startswith(("not done yet", "there is no function")) or len(
-            answers
-        ) >= len(sheet.cases)
+        general = str(problem).startswith(
+            ("not done yet", "there is no function", "its cell", "it calls")
+        ) or len(answers) >= len(sheet.cases)
         return Verdict(
             0.0, f"{'' if general else f'{sheet.cases[len(answers)].label}: '}{problem}"[:400]
         )

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -93,19 +93,19 @@ def _told(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a box uses: bytes of memory, seconds of all processors, seconds in which it waited for
-    one, and files.
+    """What a box uses: bytes of memory, seconds of all processors, files, and for how many seconds
+    each of its processes waited for a processor.
     """
 
     memory: int = 0
     cpu_seconds: float = 0.0
-    waited_seconds: float = 0.0
+    waited_seconds: dict[int, float] = field(default_factory=dict)
     files: int = 0
 
 
 def usage(pid: int) -> Usage:
     """Measure a process and all its descendants; what has ended counts in the one that buried it."""
-    memory, ticks, waited, files = 0, 0, 0, 0
+    memory, ticks, files, waited = 0, 0, 0, {}
     for member in family(pid):
         place = Path(f"/proc/{member}")
         try:
@@ -113,7 +113,7 @@ def usage(pid: int) -> Usage:
                 "\n"
             )  # a name may hold what `splitlines` takes for an end
             ticks += sum(map(int, _told(place / "stat").rpartition(")")[2].split()[11:15]))
-            waited = max(waited, int(_told(place / "schedstat").split()[1]))
+            waited[member] = int(_told(place / "schedstat").split()[1]) / 1e9
             files = max(files, *(_files_on(place / "root", disk) for disk in DISKS))
         except (OSError, IndexError):  # it has just ended
             continue
@@ -124,7 +124,7 @@ def usage(pid: int) -> Usage:
             if line.startswith(("RssAnon:", "RssShmem:", "VmPTE:"))
         )
         memory += 1024 * sum(map(int, sizes))
-    return Usage(memory, ticks / os.sysconf("SC_CLK_TCK"), waited / 1e9, files)
+    return Usage(memory, ticks / os.sysconf("SC_CLK_TCK"), waited, files)
 
 
 def _files_on(root: Path, disk: str) -> int:

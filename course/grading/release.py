@@ -8,6 +8,7 @@ import io
 import re
 import shutil
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -95,6 +96,7 @@ def visible_answers(exercise: Exercise) -> bytes:
             "function": item.function,
             "forbidden": list(item.forbidden),
             "tolerance": tolerance,
+            "python": list(sys.version_info[:2]),
         }
         items[item.name] = rules | {"hints": [item.nudge, item.hint], "cases": cases}
     return wire.encode(items)

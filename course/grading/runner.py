@@ -8,14 +8,15 @@ changed.
 
 import hashlib
 import json
-import os
 import platform
+import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import nbformat
@@ -37,6 +38,7 @@ from course.grading import (
 from course.grading.classroom import Classroom, write
 from course.grading.course import Exercise
 from course.grading.intake import Submission
+from course.grading.workers import executor
 from helpers import checks
 
 TOGETHER = 4  # submissions in a task: what is not written yet when a run is killed is graded again
@@ -53,8 +55,9 @@ def skeleton_of(room: Classroom, exercise: Exercise):
 
 
 def version(assignment: str) -> str:
-    """A digest of the code that marks depend on: exercise, grader, torch."""
-    exercise, digest = course.load(assignment), hashlib.sha256(torch.__version__.encode())
+    """A digest of the code that marks depend on: exercise, grader, torch, Python."""
+    versions = f"{torch.__version__} {sys.version_info[:2]}"
+    exercise, digest = course.load(assignment), hashlib.sha256(versions.encode())
     folders = (exercise.folder, job.HERE, Path(checks.__file__).parent)
     for path in sorted(
         [exercise.notebook, *(path for folder in folders for path in folder.glob("*.py"))]
@@ -64,38 +67,38 @@ def version(assignment: str) -> str:
 
 
 def run(
-    room: Classroom, exercise: Exercise, workers: int | None = None, boxed: bool = True
+    room: Classroom,
+    exercise: Exercise,
+    workers: int | None = None,
+    boxed: bool = True,
+    scheduler: str | None = None,
 ) -> dict[str, int]:
-    """Grade what is new or changed. Returns how many were graded and kept."""
+    """Grade what is new or changed, here or on a cluster. Returns how many were graded and kept."""
     if boxed:
         machine.require_unseen(room.folder)
-    machine.require(boxed)
+    machine.require(boxed and scheduler is None)
     machine.clear_leftovers()
     name, (todo, kept) = exercise.assignment.name, _to_do(room, exercise, boxed)
     room.log("run", assignment=name, students=len(todo), boxed=boxed, limits=asdict(box.Limits()))
-    sheets = (
-        judge.prepare(exercise, room.secret) if todo else []
-    )  # hidden inputs and expected answers
+    if scheduler:
+        work = partial(grade_elsewhere, name, version(name), room.secret, boxed)
+    else:  # the sheets hold hidden inputs and expected answers
+        sheets = judge.prepare(exercise, room.secret) if todo else []
+        work = partial(grade, exercise, sheets, boxed)
     read = partial(intake.read, notebook_name=exercise.notebook.name, skeleton=skeleton_of(room, exercise),
                    released=room.folder / "released" / name)  # fmt: skip
-    at_a_time, work = workers or os.cpu_count(), partial(grade, exercise, sheets, boxed)
-    threads = ThreadPoolExecutor(at_a_time)
-    try:
-        with tqdm(total=len(todo), desc=f"grading {name}", leave=False) as bar:
-            tasks = (
-                (part, [read(room.submission(who, name)) for who, _ in part])
-                for part in _parts(todo, at_a_time)
-            )
-            for part, submissions, results in _as_they_finish(
-                threads, work, tasks, most=2 * at_a_time
-            ):
-                for (student, mark), submission, result in zip(
-                    part, submissions, results, strict=True
-                ):
-                    _keep(room, name, student, mark, submission, result)
-                    bar.update()
-    finally:
-        threads.shutdown(cancel_futures=True)
+    with (
+        executor(scheduler, workers) as (pool, at_a_time),
+        tqdm(total=len(todo), desc=f"grading {name}", leave=False) as bar,
+    ):
+        tasks = (
+            (part, [read(room.submission(who, name)) for who, _ in part])
+            for part in _parts(todo, at_a_time)
+        )
+        for part, *done in _as_they_finish(pool, work, tasks, most=2 * at_a_time):
+            for (student, mark), submission, result in zip(part, *done, strict=True):
+                _keep(room, name, student, mark, submission, result)
+                bar.update()
     return {"graded": len(todo), "kept": kept}
 
 
@@ -176,14 +179,12 @@ def _parts(todo: list, at_a_time: int) -> Iterator[list]:
         todo = todo[len(part) :]
 
 
-def _as_they_finish(
-    threads: ThreadPoolExecutor, work: Callable, tasks: Iterator, most: int
-) -> Iterator[tuple]:
+def _as_they_finish(pool: Executor, work: Callable, tasks: Iterator, most: int) -> Iterator[tuple]:
     """Grade with a few submissions in memory at a time, however large the class."""
     running: dict[Future, tuple] = {}
     while True:
         while len(running) < most and (entry := next(tasks, None)):
-            running[threads.submit(work, entry[1])] = entry
+            running[pool.submit(work, entry[1])] = entry
         if not running:
             return
         done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -213,6 +214,24 @@ def grade(
             " run tries again"
         )
         return [{"items": items, "notes": [note], "printed": "", "boxed": boxed, "readable": False}]
+
+
+def grade_elsewhere(
+    name: str, wanted: str, secret: str, boxed: bool, submissions: list[Submission]
+) -> list[dict]:
+    """Grade on another machine, which must have the same versions and a box."""
+    if version(name) != wanted:
+        remedy = "install the same there, start its worker again, and run again"
+        raise machine.BoxError(
+            f"{gethostname()} has another version of the course, torch or Python: {remedy}"
+        )
+    machine.require(boxed)
+    return grade(course.load(name), _prepared(name, secret), boxed, submissions)
+
+
+@cache
+def _prepared(name: str, secret: str) -> list[judge.Sheet]:
+    return judge.prepare(course.load(name), secret)
 
 
 def _keep(

@@ -1,4 +1,4 @@
-"""Rewriting call by call, as an interpreter reads a graph; lessons 02 and 04b teach with it.
+"""Rewriting call by call, as an interpreter reads a graph; lessons 02b and 04b teach with it.
 
 The graph is run on fake tensors, and every call passes through one method. `call_operator` gets the
 operation and its operands and returns the result. What it emits on the way becomes the new graph:

@@ -24,7 +24,7 @@ from helpers.quantization.model import QuantizedModel
 from helpers.quantization.plan import INPUT
 from helpers.quantization.weights import pack
 
-SHOWN = {"dense": "dense-int8", "a fifth": "fifth-mixed", "smallest": "tenth-mixed"}
+SHOWN = {"dense": "dense-int8", "a tenth": "tenth-int8", "smallest": "tenth-mixed"}
 IMAGES_PER_CLASS = 4
 LEAST_SHIFT = 17  # below it, the interpreter's two halves of a product no longer do
 

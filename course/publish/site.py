@@ -21,7 +21,10 @@ from helpers.files import write_atomically
 STYLES = Path(__file__).parent / "styles"
 ASSIGNMENTS = NOTEBOOKS / "assignments"
 GUIDES = {"INSTRUCTOR.md": "teaching", "STUDENT.md": "students"}
-PAGES = {path.name for path in lessons()} | {"glossary.ipynb"}
+TEACHING = ("set_up", "hand_out", "collect", "grade", "written_answers", "hand_back")
+TEACHING += ("complaints", "privacy", "own_items", "others")
+GUIDES |= {f"teaching/{name}.md": name for name in TEACHING}
+PAGES = {path.name for path in lessons()} | {"glossary.ipynb"} | {f"{name}.md" for name in TEACHING}
 SETTINGS = {
     "project": "From BatchNorm to int8",
     "extensions": ["myst_nb", "course.publish.site"],
@@ -42,7 +45,7 @@ SETTINGS = {
         "use_download_button": False,
     },
     "html_math_renderer": "mathml",
-    "myst_enable_extensions": ["dollarmath", "amsmath"],
+    "myst_enable_extensions": ["dollarmath", "amsmath", "tasklist"],
     "myst_heading_anchors": 3,
     "nb_execution_mode": "off",
     "nb_ipywidgets_js": {},  # live widgets need a kernel
@@ -86,7 +89,10 @@ def write_source(folder: Path, demo_pages: list[Path]) -> None:
     write_atomically(folder / "glossary.ipynb", nbformat.writes(with_anchors(glossary)))
     for name, target in GUIDES.items():
         text = (ASSIGNMENTS / name).read_text(encoding="utf-8")
-        write_atomically(folder / f"{target}.md", without_files(text))
+        text = without_files(text.replace("](teaching/", "]("))  # all pages lie in one folder
+        if target == "teaching":
+            text += f"\n```{{toctree}}\n:hidden:\n{chr(10).join(TEACHING)}\n```\n"
+        write_atomically(folder / f"{target}.md", text)
     results = REPOSITORY / "data" / "results"
     shutil.copy(results / "chart.svg", folder / "chart.svg")
     text = (results / "README.md").read_text(encoding="utf-8")

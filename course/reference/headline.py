@@ -8,7 +8,7 @@ from course.reference.table import load, speeds
 SHOWN = {
     "dense": "dense",
     "half": "half-mixed",
-    "a fifth": "fifth-mixed",
+    "a tenth": "tenth-int8",
     "smallest": "tenth-mixed",
 }
 

@@ -36,8 +36,8 @@ FILES = {
 NAMES = (
     "The names say roughly what share of the parameters is left; *fast* is made for speed. *fifth*"
     " lacks four residual blocks; *tenth* and *fast* are made from it, and *fast* lacks five more."
-    " *-int8* has 8 bits a weight, *-mixed* 8 or fewer, layer by layer; *half-mixed*, *fifth-mixed*"
-    " and *tenth-mixed* are the first page's *half*, *a fifth* and *smallest*. Accuracy is on"
+    " *-int8* has 8 bits a weight, *-mixed* 8 or fewer, layer by layer; *half-mixed*, *tenth-int8*"
+    " and *tenth-mixed* are the first page's *half*, *a tenth* and *smallest*. Accuracy is on"
     " 10,000 test images. *just cut*: with BatchNorm measured again, before any training. Commands"
     " are in results.csv; that of *dense* names files that have since been removed. Bytes are those"
     " of the file as reloaded and evaluated; files of the names in **bold** are in"

@@ -81,7 +81,7 @@ def check(function: Callable) -> None:
         print(f"{empty}: not done yet. Write it, then run the cell again.")
         return
     if failure:
-        hint = lessons().hint(item, function)
+        hint = lessons().hint(item, function, failure)
         raise NotRightYet(f"{name}: not right yet. {failure.message}\n{hint}")
     print(f"{name}: right", end="", flush=True)
     print("" if headless() else lessons().keep(function))

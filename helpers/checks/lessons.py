@@ -25,7 +25,7 @@ from typing import Any
 
 from helpers.checks.alone import Spare
 from helpers.checks.specification import Item, Mistake
-from helpers.checks.trying import same_mistake
+from helpers.checks.trying import Failure, same_mistake
 from helpers.files import write_atomically
 
 HEAD = '''"""Answers that were right, for later lessons.
@@ -89,7 +89,7 @@ class Lessons:
             name: code.strip() + "\n" for name, code in zip(parts[1::2], parts[2::2], strict=True)
         }
 
-    def hint(self, item: Item, function: Callable) -> str:
+    def hint(self, item: Item, function: Callable, failure: Failure) -> str:
         """What is said of one more wrong answer, beside what differs: nothing, a nudge, the way,
         then the solution. A mistake that is known has a nudge of its own.
         """
@@ -98,7 +98,8 @@ class Lessons:
         if tries == 1:
             return "Read this first; the next try gets a hint."
         if tries == 2:
-            return f"Hint: {self.hint_for_mistake(item, function) or item.nudge or item.hint}"
+            known = failure.case and self.hint_for_mistake(item, function)
+            return f"Hint: {known or item.nudge or item.hint}"
         if tries == 3:
             return f"Hint: {item.hint}"
         return f"Hint: {item.hint}\nThe solution:\n{self.solution(item.function)}"
@@ -180,8 +181,8 @@ def folded_code(folder: Path) -> list[str]:
 def changed_solution(solution: str, function: str, mistake: Mistake) -> str:
     """The solution with a mistake in it, or with a mistake as its whole body."""
     if mistake.right:
-        if mistake.right not in solution:
-            raise ValueError(f"the solution of {function} has no {mistake.right!r} to be changed")
+        if solution.count(mistake.right) != 1:
+            raise ValueError(f"the solution of {function} must have {mistake.right!r} once")
         return solution.replace(mistake.right, mistake.wrong)
     signature = re.search(rf"^def {function}\(.*?\).*?:$", solution, re.M | re.S)[0]
     return f"{signature}\n{textwrap.indent(mistake.wrong, '    ')}"

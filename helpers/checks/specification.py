@@ -59,7 +59,8 @@ class Mistake:
     Args:
         hint: what to say to an answer that is wrong in this way.
         wrong: what the mistake writes.
-        right: what the solution has in that place; empty where `wrong` is the whole body.
+        right: what the solution has in that place, and only there; empty where `wrong` is the whole
+            body.
     """
 
     hint: str

@@ -72,7 +72,7 @@ def failure_on(item: Item, function: Callable, case: Case) -> Failure | None:
             raise
         kind = type(problem).__name__
         message = f"{where}: {kind}: {problem}{place(problem, function)}"
-        return Failure(message, case, {"raised": kind})
+        return Failure(message, case, {"raised": f"{kind}: {problem}"})
     try:
         observed = item.view(answer, case.probe) if item.view else answer
     except Exception as problem:

@@ -12,7 +12,7 @@ from exercise_inputs import between
 from torch import fx, nn
 
 from helpers.checks.compare import Tolerance
-from helpers.checks.specification import Case, Item
+from helpers.checks.specification import Case, Item, Mistake
 
 LAYERS = {
     "linear": lambda: nn.Linear(4, 4),
@@ -328,6 +328,24 @@ ITEMS = (
         dots=1,
         nudge="Each node has an attribute `op`.",
         hint="Go through graph.nodes and count node.op; ops that do not occur have no entry.",
+        mistakes=(
+            Mistake(
+                "You count the names of the nodes. What kind of node it is stands in its "
+                "attribute op.",
+                wrong="node.name",
+                right="node.op",
+            ),
+            Mistake(
+                "You note which ops there are, but not how often each one occurs. Count them.",
+                wrong="return dict.fromkeys((node.op for node in graph.nodes), 1)",
+            ),
+            Mistake(
+                "You count calls of layers only. The input, the output and calls of functions "
+                "are nodes, too.",
+                wrong="layers = [node for node in graph.nodes if node.op == 'call_module']\n"
+                "return {'call_module': len(layers)}",
+            ),
+        ),
     ),
     Item(
         "remove_identities",
@@ -337,9 +355,34 @@ ITEMS = (
         tolerance=Tolerance(1e-6, 1e-6),
         minutes=10,
         dots=2,
-        nudge="Three steps: find the node, move its readers, erase it.",
+        nudge="Three steps: find the node, rewire its users, erase it.",
         hint="node.replace_all_uses_with(node.args[0]), then graph.erase_node(node); go through a copy of the list, "
         "and call graph_module.recompile() at the end.",
+        mistakes=(
+            Mistake(
+                "The identities are still in the graph. Move the readers of each one to its input, "
+                "then erase it.",
+                wrong="",
+                right="            graph_module.graph.erase_node(node)\n",
+            ),
+            Mistake(
+                "The graph is right, but the code of the module is still the old one. Recompile "
+                "it after the last change.",
+                wrong="",
+                right="    graph_module.recompile()\n",
+            ),
+            Mistake(
+                "The node before the identity in the list is not always the one that it reads. "
+                "Take its input from args.",
+                wrong="node.prev)",
+                right="node.args[0])",
+            ),
+            Mistake(
+                "You stop after the first identity. Go through every node.",
+                wrong="erase_node(node)\n            break\n",
+                right="erase_node(node)\n",
+            ),
+        ),
     ),
     Item(
         "run_passes",
@@ -353,5 +396,35 @@ ITEMS = (
         hint="Inside two loops: saved = copy.deepcopy(graph_module.graph); try requires, run, ensures, lint, "
         "recompile, checks; on an error graph_module.graph = saved, then raise PassFailed, with the name in front, or "
         "append it. Note the row and the name in any case, and stop when a round has no changes.",
+        mistakes=(
+            Mistake(
+                "After a failure the graph is still as the failed pass left it. Put back a copy "
+                "that you made before the pass.",
+                wrong="",
+                right="                graph_module.graph = saved\n",
+            ),
+            Mistake(
+                "A round in which nothing changes should be the last. Your runner goes on.",
+                wrong="            pass\n",
+                right="            break\n",
+            ),
+            Mistake(
+                "The checks that you were given are never called. Run each of them after the pass.",
+                wrong="",
+                right="                for check in checks:\n"
+                "                    check(graph_module)\n",
+            ),
+            Mistake(
+                "The message should also say which passes ran before the one that failed.",
+                wrong="{a_pass.name}",
+                right="{a_pass.name}{after}",
+            ),
+            Mistake(
+                "A graph whose nodes stand in the wrong order gets past you. Let lint look at it "
+                "before you recompile.",
+                wrong="",
+                right="                graph_module.graph.lint()\n",
+            ),
+        ),
     ),
 )

@@ -6,7 +6,7 @@ The learner's functions get a traced network; the oracles know how it was put to
 import torch
 from exercise_inputs import between
 
-from helpers.checks.specification import Case, Item
+from helpers.checks.specification import Case, Item, Mistake
 
 
 def plan_cases(rng: torch.Generator) -> list[Case]:
@@ -70,7 +70,33 @@ ITEMS = (
         view=lambda answer, probe: [int(offset) for offset in answer],
         minutes=15,
         dots=2,
-        nudge="Two buffers are alive together if each begins before, or when, the other ends.",
-        hint="Sort the places of those that are alive together by offset, and take the first gap that is large enough.",
+        nudge="Two buffers are alive at the same time if each begins no later than the other ends.",
+        hint="Sort the buffers that are alive at the same time by offset, and take the first gap that is large enough.",
+        mistakes=(
+            Mistake(
+                "You give every buffer a place of its own. Buffers that are never alive at the "
+                "same time may overlap: take the lowest gap that is free.",
+                wrong="if True",
+                right="if begin <= last and first <= end",
+            ),
+            Mistake(
+                "In its last step a buffer is still read, so one that begins in the same step "
+                "must not overlap with it.",
+                wrong="if begin < last and first < end",
+                right="if begin <= last and first <= end",
+            ),
+            Mistake(
+                "Your next free place can move back into a long buffer. It starts behind the "
+                "farthest end so far: take the max.",
+                wrong="end",
+                right="max(place, end)",
+            ),
+            Mistake(
+                "Sort the places that are taken by offset. In another order, what looks like a "
+                "gap may be taken.",
+                wrong="list(\n",
+                right="sorted(\n",
+            ),
+        ),
     ),
 )

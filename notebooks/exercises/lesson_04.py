@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from helpers.checks.compare import Tolerance
-from helpers.checks.specification import Case, Item
+from helpers.checks.specification import Case, Item, Mistake
 
 
 def intensity_cases(rng: torch.Generator) -> list[Case]:
@@ -114,6 +114,28 @@ ITEMS = (
         dots=2,
         nudge="Count operations and bytes separately, then divide.",
         hint="Two operations per multiply-add; bytes of input, weights and output, 4 each. groups divides W.",
+        mistakes=(
+            Mistake(
+                "A multiply-add is two operations. You count it as one.",
+                wrong="weights",
+                right="2 * weights",
+            ),
+            Mistake(
+                "You divide by how many numbers are moved. Each of them has 4 bytes.",
+                wrong="(c_in",
+                right="4 * (c_in",
+            ),
+            Mistake(
+                "You leave out groups. A filter reads only the input channels of its own group.",
+                wrong="c_in",
+                right="(c_in // groups)",
+            ),
+            Mistake(
+                "You count the bytes of input and output. The weights are read as well.",
+                wrong="",
+                right=" + weights",
+            ),
+        ),
     ),
     Item(
         "fusable",
@@ -123,7 +145,31 @@ ITEMS = (
         view=in_order,
         minutes=10,
         dots=2,
-        nudge="Two questions per ReLU: what does it read, and does anything else read that?",
+        nudge="Two questions for each ReLU: which node does it use, and does anything else use that one?",
         hint="The ReLU's operand must be a call to a Conv2d, and len(operand.users) must be 1.",
+        mistakes=(
+            Mistake(
+                "You also fuse convolutions whose output something else reads. After fusing, "
+                "that value would be gone: count its users.",
+                wrong="",
+                right=" and len(source.users) == 1",
+            ),
+            Mistake(
+                "What the ReLU reads may be any node. It must be the call of a convolution.",
+                wrong="",
+                right="is_conv and ",
+            ),
+            Mistake(
+                "You count the users of the ReLU itself. What matters is who reads the "
+                "convolution before it.",
+                wrong="len(node.users)",
+                right="len(source.users)",
+            ),
+            Mistake(
+                "You return the names of the convolutions. Those of the ReLUs are wanted.",
+                wrong="source.name",
+                right="node.name",
+            ),
+        ),
     ),
 )

@@ -11,7 +11,7 @@ import torch
 from exercise_inputs import between
 from torch import fx
 
-from helpers.checks.specification import Case, Item
+from helpers.checks.specification import Case, Item, Mistake
 
 
 def cycle_cases(rng: torch.Generator) -> list[Case]:
@@ -268,6 +268,27 @@ ITEMS = (
         dots=3,
         nudge="A path that comes back must first leave the group.",
         hint="Start at the outside nodes that read from the group, follow the edges, and see if you come back into it.",
+        mistakes=(
+            Mistake(
+                "An edge that enters the group is no cycle yet. Its start must also be reached "
+                "from the group, by a path that leaves it and comes back.",
+                wrong="group = set(group)\n"
+                "return any(start not in group and end in group for start, end in edges)",
+            ),
+            Mistake(
+                "You find paths over one node outside the group. They can be longer: follow the "
+                "edges as far as they lead.",
+                wrong="group = set(group)\n"
+                "out = {end for start, end in edges if start in group} - group\n"
+                "return any(start in out and end in group for start, end in edges)",
+            ),
+            Mistake(
+                "You find a way back in every graph. An edge between two nodes of the group is "
+                "none: begin with the nodes outside that read from it.",
+                wrong="",
+                right=" and end not in group",
+            ),
+        ),
     ),
     Item(
         "match",
@@ -276,9 +297,35 @@ ITEMS = (
         run=run_match,
         minutes=25,
         dots=3,
-        nudge="Hand out solutions one by one (yield): which of them holds shows only at the last operand.",
+        nudge="Yield the solutions one by one: only the last operand shows which of them holds.",
         hint="A string: yield {**bound, pattern: node} if the name is free or bound to this node. A tuple: check "
         "target and number of operands; for each order, match the first operand, and for each solution the rest.",
+        mistakes=(
+            Mistake(
+                "You try the operands in one order only. For a commutative operation, try the "
+                "other order, too.",
+                wrong="[operands]",
+                right="[operands, operands[::-1]] if target in commutative else [operands]",
+            ),
+            Mistake(
+                "You swap the operands of every operation. Only commutative ones allow the other "
+                "order: a - b is not b - a.",
+                wrong="",
+                right=" if target in commutative else [operands]",
+            ),
+            Mistake(
+                "A name stands for the same node wherever it occurs. Look whether it is already "
+                "bound to another one.",
+                wrong="True",
+                right="bound.get(pattern, node) is node",
+            ),
+            Mistake(
+                "You go on with the first solution of an operand alone. If a later operand rules "
+                "it out, the others must be tried.",
+                wrong="nodes[1:], one, commutative)\n        return",
+                right="nodes[1:], one, commutative)",
+            ),
+        ),
     ),
     Item(
         "partition",
@@ -290,5 +337,25 @@ ITEMS = (
         nudge="Try the group with the node in it. Then draw every group as one dot: is there a cycle?",
         hint="Give each node the number of its group, or itself, and look at the arrows between different ones. Take "
         "away what no arrow points at, again and again; if something is left, there is a cycle.",
+        mistakes=(
+            Mistake(
+                "Some of your groups wait for themselves. Before a node joins a group, look for "
+                "a cycle.",
+                wrong="",
+                right=" and not closes_a_cycle(trial)",
+            ),
+            Mistake(
+                "Each of your groups is fine alone, but two of them wait for each other. Look "
+                "for cycles with all groups drawn as dots.",
+                wrong="[[*group, node]]",
+                right="groups[:number] + [[*group, node]] + groups[number + 1 :]",
+            ),
+            Mistake(
+                "You put nodes into a group that have no edge to it. A node joins only a group "
+                "that it reads from.",
+                wrong="",
+                right="read & set(group) and ",
+            ),
+        ),
     ),
 )

@@ -7,7 +7,7 @@ import torch
 from exercise_inputs import as_numbers, between
 
 from helpers.checks.compare import Tolerance
-from helpers.checks.specification import Case, Item
+from helpers.checks.specification import Case, Item, Mistake
 
 EXACT = Tolerance(relative=0.0, absolute=0.0)
 # Sums, multipliers and shifts whose product misses a half by one, beyond the 53 bits of a float64,
@@ -310,12 +310,45 @@ ITEMS = (
         "fixed_point", fixed_point_cases, fixed_point_oracle, view=whole_pair, minutes=8, dots=2,
         nudge="Doubling changes the shift by one; when does the factor have 31 bits?",
         hint="Double the factor until it is at least 2**30; the shift counts how often. Round once, at the end.",
+        mistakes=(
+            Mistake(
+                "You double once too often. A number of 31 bits is at least 2**30 and below "
+                "2**31.",
+                wrong="2**31", right="2**30",
+            ),
+            Mistake(
+                "You drop the fraction. Round to the nearest whole number.",
+                wrong="int(factor)", right="round(factor)",
+            ),
+            Mistake(
+                "Your shift is the same for every factor. Double each one until it has 31 bits, "
+                "and count how often.",
+                wrong="return round(factor * 2**31), 31",
+            ),
+        ),
     ),
     Item(
         "rescale", rescale_cases, rescale_oracle, view=whole, minutes=12, dots=3,
         nudge="What would you add before a shift so that it rounds to the nearest?",
         hint="Whole numbers only: >> rounds down, so add nearly half first; a half goes to the even "
         "neighbour. Everything must also work on tensors of int64.",
+        mistakes=(
+            Mistake(
+                "A shift rounds down. To round to the nearest, add nearly half of what is "
+                "shifted out first.",
+                wrong="return (total * multiplier) >> shift",
+            ),
+            Mistake(
+                "You round an exact half up every time. It goes to the even neighbour.",
+                wrong="return (total * multiplier + (1 << (shift - 1))) >> shift",
+            ),
+            Mistake(
+                "A float64 has 53 bits, and some products need more, so it takes the wrong side "
+                "of a half. Use whole numbers only.",
+                wrong="product = torch.as_tensor(total * multiplier, dtype=torch.float64)\n"
+                "return torch.round(product / 2.0**shift).long()",
+            ),
+        ),
     ),
     Item(
         "integer_layer", layer_cases, layer_oracle, view=as_numbers, tolerance=EXACT,
@@ -323,6 +356,25 @@ ITEMS = (
         nudge="Four steps: sum of products, bias, rescaling, clamp. Which type holds each?",
         hint="Widen to int64 before you multiply, and subtract zero_in from the codes. Call rescale "
         "for the sums; zero_out comes after it.",
+        mistakes=(
+            Mistake(
+                "zero_in is the code of the number 0. Subtract it from the codes before you "
+                "multiply.",
+                wrong="", right=" - zero_in",
+            ),
+            Mistake(
+                "The bias is missing. It is added to the sums, before they are rescaled.",
+                wrong="", right=" + bias",
+            ),
+            Mistake(
+                "Codes below 0 and above 255 wrap round in uint8. Clamp them first.",
+                wrong="", right=".clamp(0, 255)",
+            ),
+            Mistake(
+                "A shift alone rounds down. rescale rounds to the nearest.",
+                wrong="((total * multiplier) >> shift)", right="rescale(total, multiplier, shift)",
+            ),
+        ),
     ),
     Item(
         "integer_convolution", convolution_cases, convolution_oracle, view=as_numbers,
@@ -331,11 +383,56 @@ ITEMS = (
         hint="Subtract zero_in from the codes first, so that the padding's 0 means 0. F.conv2d in float64 is exact for "
         "whole numbers below 2**53; turn its result into int64 and call rescale: a float64 is "
         "too short for the product with the multiplier. multiplier[:, None, None] gives each channel its own.",
+        mistakes=(
+            Mistake(
+                "zero_in is the code of the number 0. Subtract it from the codes before you "
+                "multiply.",
+                wrong="", right=" - zero_in",
+            ),
+            Mistake(
+                "Outside the image you put the code 0, which is not the number 0. Subtract "
+                "zero_in first, then pad.",
+                wrong="x = F.pad(codes.double(), [padding] * 4) - zero_in\n    padding = 0",
+                right="x = codes.double() - zero_in",
+            ),
+            Mistake(
+                "You subtract in uint8, where numbers below 0 wrap round. Change the type before "
+                "you subtract.",
+                wrong="(codes - zero_in).double()", right="codes.double() - zero_in",
+            ),
+            Mistake(
+                "A shift alone rounds down. rescale rounds to the nearest.",
+                wrong="((total * multiplier) >> shift)", right="rescale(total, multiplier, shift)",
+            ),
+        ),
     ),
     Item(
         "add_shortcut", shortcut_cases, shortcut_oracle, view=as_numbers, tolerance=EXACT, minutes=8, dots=2,
         nudge="How often is anything rounded?",
         hint="Widen to int64, multiply the sums and residual - zero_residual by their factors, add "
         "both. rescale with a multiplier of 1 only rounds and shifts.",
+        mistakes=(
+            Mistake(
+                "zero_residual is the code of the number 0 in the shortcut. Subtract it from the "
+                "codes first.",
+                wrong="", right=" - zero_residual",
+            ),
+            Mistake(
+                "You round twice, once for each part. Add the two products, and round their sum "
+                "once.",
+                wrong="made = rescale(total.long(), multiplier, shift) + zero_out\n"
+                "other = rescale(residual.long() - zero_residual, multiplier_residual, shift)\n"
+                "return (made + other).clamp(0, 255)",
+            ),
+            Mistake(
+                "The sums are int32, and their products do not fit. Widen them to int64 before "
+                "you multiply.",
+                wrong="total", right="total.long()",
+            ),
+            Mistake(
+                "zero_out is missing. It is the code of the number 0 in the result.",
+                wrong="", right=" + zero_out",
+            ),
+        ),
     ),
 )  # fmt: skip

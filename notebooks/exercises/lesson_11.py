@@ -6,7 +6,7 @@ import torch
 from exercise_inputs import between
 
 from helpers.checks.compare import Tolerance
-from helpers.checks.specification import Case, Item
+from helpers.checks.specification import Case, Item, Mistake
 
 
 def images_cases(rng: torch.Generator) -> list[Case]:
@@ -177,20 +177,101 @@ ITEMS = (
         tolerance=Tolerance(relative=1e-3, absolute=1e-6), minutes=5, dots=1,
         nudge="One number per channel: over which three dimensions do you have to go?",
         hint="Divide by 255, then take mean and standard deviation over images, rows and columns: dim=(0, 2, 3).",
+        mistakes=(
+            Mistake(
+                "Your pixels run from 0 to 255. Divide them by 255 first.",
+                wrong="", right=" / 255",
+            ),
+            Mistake(
+                "You measure all channels together. Each of the three has its own mean and "
+                "standard deviation.",
+                wrong="x = images.double() / 255\n"
+                "channels = x.shape[1]\n"
+                "return [x.mean().item()] * channels, [x.std().item()] * channels",
+            ),
+            Mistake(
+                "You average the spread inside each image. Over all images together it is "
+                "larger, since some are brighter.",
+                wrong="x.std((2, 3)).mean(0)", right="x.std((0, 2, 3))",
+            ),
+            Mistake(
+                "Part 1 is a standard deviation. Yours is the variance, its square.",
+                wrong="x.var(", right="x.std(",
+            ),
+        ),
     ),
     Item(
         "what_does_not_fit", fitting_cases, fitting_oracle, view=pairs, minutes=8, dots=2,
         nudge="A name can be in one of the two alone, or in both; then compare the shapes.",
         hint="Go through sorted(expected.keys() | found.keys()), and ask for each name where it is.",
+        mistakes=(
+            Mistake(
+                "You go through the expected names. A name that was found without being expected "
+                "does not fit, either.",
+                wrong="expected.keys()", right="expected.keys() | found.keys()",
+            ),
+            Mistake(
+                'You have "missing" and "unexpected" the wrong way round. A name is missing when '
+                "it is expected and was not found.",
+                wrong="if name not in expected:\n"
+                '            problems.append((name, "missing"))\n'
+                "        elif name not in found:",
+                right="if name not in found:\n"
+                '            problems.append((name, "missing"))\n'
+                "        elif name not in expected:",
+            ),
+            Mistake(
+                "A name that is in both may still have another shape. Compare them.",
+                wrong="            pass", right='            problems.append((name, "shape"))',
+            ),
+        ),
     ),
     Item(
         "smallest_that_holds", holding_cases, holding_oracle, minutes=12, dots=3,
         nudge="Do not ask how much it lost on these images, but how much it may have lost: the lower end of lesson 10.",
         hint="For each: d = right - dense; keep it if mean - 1.96 * std / sqrt(n) >= -drop. Then the fewest bytes.",
+        mistakes=(
+            Mistake(
+                "You let a network through that may have lost more than drop. Not the loss as "
+                "measured decides, but the lower end of its interval.",
+                wrong="", right=" - 1.96 * d.std() / len(d) ** 0.5",
+            ),
+            Mistake(
+                "You pass over a smaller network that holds as well. Is your margin divided by "
+                "the square root of the number of images, and do you take the fewest bytes?",
+                wrong="", right=" / len(d) ** 0.5",
+            ),
+        ),
     ),
     Item(
         "lost_and_won", classes_cases, classes_oracle, view=counts, minutes=8, dots=2,
         nudge="Which images are lost? Those where `before` is True and `after` is not. Then count their labels.",
         hint="torch.bincount(labels[before & ~after], minlength=classes) has what is lost; won is the other way round.",
+        mistakes=(
+            Mistake(
+                "You have lost and won the wrong way round. Lost is what was right before and is "
+                "wrong after.",
+                wrong="won.tolist(), lost.tolist()", right="lost.tolist(), won.tolist()",
+            ),
+            Mistake(
+                "Some classes have no row in yours. Count for every class, also where nothing "
+                "was lost or won.",
+                wrong="lost = torch.bincount(labels[before & ~after])\n"
+                "won = torch.bincount(labels[after & ~before])\n"
+                "return list(zip(lost.tolist(), won.tolist()))",
+            ),
+            Mistake(
+                "You count every image that is wrong after. Only one that was right before can "
+                "be lost.",
+                wrong="~after", right="before & ~after",
+            ),
+            Mistake(
+                "You count what is right before and what is right after. An image that is right "
+                "both times is neither lost nor won.",
+                wrong="lost = torch.bincount(labels[before], minlength=classes)\n"
+                "won = torch.bincount(labels[after], minlength=classes)\n"
+                "return list(zip(lost.tolist(), won.tolist()))",
+            ),
+        ),
     ),
 )  # fmt: skip

@@ -18,8 +18,9 @@ from course.publish.runner import NOTEBOOKS
 from helpers import checks
 from helpers.checks import alone, trying
 from helpers.checks.alone import Spare
-from helpers.checks.lessons import Lessons
+from helpers.checks.lessons import Lessons, changed_solution
 from helpers.checks.specification import Mistake
+from helpers.checks.trying import first_failure
 
 RIGHT = """
 def output_size(size, kernel, stride, padding):
@@ -283,6 +284,55 @@ def test_a_known_mistake_gets_its_own_hint_and_the_input_is_shown_at_once(cell, 
     refusal(one_sided)
     another = refusal(cell(RIGHT.replace(" + 1", "")))
     assert "Hint: One window always fits." in another
+
+
+def test_an_answer_that_cannot_be_compared_is_not_tried_against_the_mistakes(cell, monkeypatch):
+    monkeypatch.setattr(Lessons, "hint_for_mistake", lambda *_: "a known mistake")
+    unusable = cell(RIGHT.replace("//", "/"))
+    refusal(unusable)
+    assert "a known mistake" not in refusal(unusable)
+    checks.lessons().misses.clear()
+    wrong = cell(RIGHT.replace(" + 1", ""))
+    refusal(wrong)
+    assert "a known mistake" in refusal(wrong)
+
+
+UNCOMPARABLE = {
+    "no end": "def output_size(size, kernel, stride, padding):\n    while True: pass",
+    "no whole number": "def output_size(size, kernel, stride, padding):\n    return 0.5",
+    "other arguments": "def output_size(n):\n    return n",
+    "a changed argument": """
+def scale_and_shift(gamma, beta, mu, variance, eps):
+    a = gamma / (variance + eps) ** 0.5
+    c = beta - a * mu
+    mu.zero_()
+    return a, c
+""",
+}
+
+
+@pytest.mark.parametrize("kind", UNCOMPARABLE)
+def test_no_mistake_is_the_same_where_nothing_can_be_compared(folder, kind):
+    names = {}
+    exec(UNCOMPARABLE[kind], names)
+    name = next(name for name in names if name in checks.lessons().items)
+    item = replace(checks.lessons().items[name], seconds=0.3)
+    assert first_failure(item, names[name]) is not None
+    assert not trying.same_mistake(item, names[name], names[name])
+
+
+def test_other_words_of_the_same_kind_of_error_are_another_mistake(cell):
+    item = checks.lessons().items["output_size"]
+    one = cell("def output_size(size, kernel, stride, padding):\n    return {}[size]")
+    other = cell("def output_size(size, kernel, stride, padding):\n    return {}[-size]")
+    assert trying.same_mistake(item, one, one)
+    assert not trying.same_mistake(item, one, other)
+
+
+def test_what_a_mistake_changes_stands_once_in_the_solution():
+    mistake = Mistake("Padding is on both sides.", wrong="pad", right="padding")
+    with pytest.raises(ValueError, match="once"):
+        changed_solution("2 * padding + padding", "output_size", mistake)
 
 
 @pytest.mark.parametrize(

@@ -9,3 +9,16 @@ ANSWERS = {
         "return scores.max()",
     ], "base": "return (scores.argmax(1) == labels).float().mean()"},
 }
+
+TRIALS = {
+    "megabytes": [
+        (r"\bbits\b.*byte|eight", "return numbers * bits / 1_000_000"),
+        (r"1,?000,?000|million|1024|2\*\*20", "return numbers * bits / 8 / 1024**2"),
+        (r"\bbits\b|4 bits|whole", "return numbers * (bits // 8) / 1e6"),
+    ],
+    "accuracy_of": [
+        ("row|axis|dim|image", "return (scores.argmax(0) == labels).float().mean().item()"),
+        ("share|mean|divide|fraction", "return (scores.argmax(1) == labels).sum().item()"),
+        ("percent|100|between 0 and 1", "return 100 * (scores.argmax(1) == labels).float().mean()"),
+    ],
+}

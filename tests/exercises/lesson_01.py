@@ -65,3 +65,54 @@ ANSWERS = {
         ("return new", "return nn.Sequential(conv, bn)"),
     ]},
 }
+
+TRIALS = {
+    "output_size": [
+        ("both|two sides|twice", "return (size + padding - kernel) // stride + 1"),
+        ("first|one more|off by one|start", "return (size + 2 * padding - kernel) // stride"),
+        ("whole|round", "return (size + 2 * padding - kernel) / stride + 1"),
+        ("down|up", "return math.ceil((size + 2 * padding - kernel) / stride) + 1"),
+    ],
+    "convolve": [
+        ("flip|mirror|upside", ("W * x[", "W.flip(0, 1) * x[")),
+        ("stride|step", ("top, left = i * stride, j * stride", "top, left = i, j")),
+        (r"\bb\b|bias", ("b + (W", "(W")),
+        ("once|every|each", ("b + (W * x[top : top + K, left : left + K]).sum()",
+                             "(W * x[top : top + K, left : left + K] + b).sum()")),
+    ],
+    "update_statistics": [
+        ("n - 1|unbiased|biased|n-1",
+         "m = y.mean((0, 2, 3)); v = y.var((0, 2, 3), unbiased=False)\n"
+         "return mu + momentum * (m - mu), variance + momentum * (v - variance)"),
+        ("momentum|old", "return (momentum * mu + (1 - momentum) * y.mean((0, 2, 3)),\n"
+         "        momentum * variance + (1 - momentum) * y.var((0, 2, 3)))"),
+        ("variance|square|standard deviation|spread",
+         "return ((1 - momentum) * mu + momentum * y.mean((0, 2, 3)),\n"
+         "        (1 - momentum) * variance + momentum * y.std((0, 2, 3)))"),
+    ],
+    "scale_and_shift": [
+        ("eps", "a = gamma / variance.sqrt(); return a, beta - mu * a"),
+        ("root|sqrt", "a = gamma / (variance + eps); return a, beta - mu * a"),
+        ("sign|subtract|minus", "a = gamma / (variance + eps).sqrt(); return a, beta + mu * a"),
+        ("eps", "a = gamma / (variance.sqrt() + eps); return a, beta - mu * a"),
+        ("mean|mu|multipl", "a = gamma / (variance + eps).sqrt(); return a, beta - mu"),
+    ],
+    "fold_into_convolution": [
+        ("axis|first|output channel",
+         "a = gamma * (variance + eps).rsqrt(); b = 0 if b is None else b\n"
+         "return W * a.view(1, -1, 1, 1), a * (b - mu) + beta"),
+        ("bias|b ", "a = gamma * (variance + eps).rsqrt(); b = 0 if b is None else b\n"
+         "return W * a.view(-1, 1, 1, 1), b - a * mu + beta"),
+        ("bias|b ", "a = gamma * (variance + eps).rsqrt()\n"
+         "return W * a.view(-1, 1, 1, 1), beta - a * mu"),
+        ("None|no bias|without", ("if b is None:\n        b = torch.zeros_like(mu)", "pass")),
+    ],
+    "fold_conv_bn": [
+        ("copy|changes|left as", ("copy.deepcopy(conv)", "conv")),
+        ("train", ("bn.training or bn.running_mean is None", "bn.running_mean is None")),
+        ("stride|padding|groups|settings", (
+          "copy.deepcopy(conv)",
+          "nn.Conv2d(conv.in_channels, conv.out_channels, conv.kernel_size)")),
+        ("eps", ("bn.eps)", "1e-5)")),
+    ],
+}

@@ -44,3 +44,35 @@ ANSWERS = {
         (KEPT, KEPT.replace("result.declined", "[]")), ('f"{a_pass.name}{after}', 'f"a pass{after}'),
     ]},
 }
+
+TRIALS = {
+    "nodes_by_op": [
+        (r"\bop\b", "import collections; return collections.Counter(n.name for n in graph.nodes)"),
+        ("count|how often", "return dict.fromkeys((n.op for n in graph.nodes), 1)"),
+        ("all|input|output|every",
+         "return {'call_module': sum(n.op == 'call_module' for n in graph.nodes)}"),
+    ],
+    "remove_identities": [
+        ("erase", ("            graph_module.graph.erase_node(node)\n", "")),
+        ("recompile", ("    graph_module.recompile()\n", "")),
+        ("reads|args|input", (
+          "node.replace_all_uses_with(node.args[0])",
+          "node.replace_all_uses_with(node.prev)")),
+        ("Identity", (" and isinstance(graph_module.get_submodule(node.target), nn.Identity)", "")),
+        ("every|all|first|several", (
+          "erase_node(node)\n",
+          "erase_node(node)\n            break\n")),
+    ],
+    "run_passes": [
+        ("copy|before", ("copy.deepcopy(graph_module.graph)", "graph_module.graph")),
+        ("back|saved|restor", ("                graph_module.graph = saved\n", "")),
+        ("round|stop|change", (
+          "        if not any(row[4] for row",
+          "        if all(row[4] for row")),
+        ("check", (
+          "                for check in checks:\n                    check(graph_module)\n",
+          "")),
+        ("before|after|earlier", (' (after {\', \'.join(before)})"', '"')),
+        ("lint|order", ("                graph_module.graph.lint()\n", "")),
+    ],
+}

@@ -35,3 +35,19 @@ ANSWERS = {
         "return placed",
     ], "base": FIRST_FIT},
 }
+
+TRIALS = {
+    "place_buffers": [
+        ("alive|same time|overlap", ("if begin <= last and first <= end", "if True")),
+        ("gap|between|first|low", "offsets, end = [], 0\n"
+         "for size, *_ in buffers:\n"
+         "    offsets.append(end)\n"
+         "    end += size\n"
+         "return offsets"),
+        ("last|same step|end|both", (
+          "begin <= last and first <= end",
+          "begin < last and first < end")),
+        ("sort|order", ("taken = sorted(\n", "taken = list(\n")),
+        ("max|farthest|nested|back", ("max(place, end)", "end")),
+    ],
+}

@@ -45,3 +45,33 @@ ANSWERS = {
         ("graph_module.set_submodule(source.target, folded)", "setattr(graph_module, source.target, folded)"),
     ]},
 }
+
+TRIALS = {
+    "fold_addition": [
+        ("shape|flat", "return W, z if b is None else b + z"),
+        ("None|no bias|without", "return W, b + torch.as_tensor(z).flatten()"),
+        (r"\bW\b|weight", "b = torch.zeros(len(W)) if b is None else b\nreturn W + z, b"),
+        ("keep|old|lost|b ",
+         "return W, torch.as_tensor(z, dtype=W.dtype).flatten().expand(len(W))"),
+    ],
+    "fold_into_linear": [
+        ("row|axis|first|output",
+         "a = gamma / (variance + eps).sqrt(); return W * a, a * (b - mu) + beta"),
+        ("bias|b ",
+         "a = gamma / (variance + eps).sqrt(); return W * a[:, None], b - a * mu + beta"),
+        ("eps", "a = gamma / variance.sqrt(); return W * a[:, None], a * (b - mu) + beta"),
+    ],
+    "scale_transposed": [
+        ("axis|first|output", "return W * a[: len(W), None, None, None]"),
+        ("group", "return W * a[: W.shape[1]].view(1, -1, 1, 1)"),
+    ],
+    "careful_fold": [
+        ("user|read|twice", ("len(source.users) == 1 and ", "")),
+        ("hook", ("if not alone or watched:", "if not alone:")),
+        ("call", (" and called.count(source.target) == 1", "")),
+        ("ransposed|Conv2d|type", (
+          "type(conv) is not nn.Conv2d",
+          "not isinstance(conv, nn.modules.conv._ConvNd)")),
+        ("get_attr|weight", (" and source.target not in read", "")),
+    ],
+}

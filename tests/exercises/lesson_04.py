@@ -29,3 +29,26 @@ ANSWERS = {
         "        and type(m[a.target]) is nn.Conv2d and type(m[b.target]) is nn.ReLU]",
     ], "base": ALONE_BEFORE},
 }
+
+TRIALS = {
+    "intensity": [
+        ("two|multiply|add", "w = c_out * c_in // groups * kernel * kernel\n"
+         "return w * side**2 / (4 * (side**2 * (c_in + c_out) + w))"),
+        ("byte|4", "w = c_out * c_in // groups * kernel * kernel\n"
+         "return 2 * w * side**2 / (side**2 * (c_in + c_out) + w)"),
+        ("group", "w = c_out * c_in * kernel * kernel\n"
+         "return 2 * w * side**2 / (4 * (side**2 * (c_in + c_out) + w))"),
+        ("weight", "w = c_out * c_in // groups * kernel * kernel\n"
+         "return 2 * w * side**2 / (4 * side**2 * (c_in + c_out))"),
+        ("input", "w = c_out * c_in // groups * kernel * kernel\n"
+         "return 2 * w * side**2 / (4 * (side**2 * c_out + w))"),
+    ],
+    "fusable": [
+        ("user|reads|reader|twice", ("if is_conv and len(source.users) == 1", "if is_conv")),
+        ("conv", ("if is_conv and len(source.users) == 1", "if len(source.users) == 1")),
+        ("ReLU.*(reader|users|itself)|users? of (its|the) (operand|conv)|wrong node", (
+          "len(source.users)",
+          "len(node.users)")),
+        ("name|ReLU", ("found.append(node.name)", "found.append(source.name)")),
+    ],
+}

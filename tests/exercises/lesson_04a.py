@@ -103,3 +103,40 @@ ANSWERS = {
         "return [[node] for node in supported]", "return [list(supported)]",
     ]},
 }
+
+TRIALS = {
+    "waits_for_itself": [
+        ("leave|outside|back|come", "group = set(group)\n"
+         "return any(start not in group and end in group for start, end in edges)"),
+        ("far|several|longer|path|more than one", "group = set(group)\n"
+         "out = {end for start, end in edges if start in group} - group\n"
+         "return any(start in out and end in group for start, end in edges)"),
+        ("outside|leave|inside", ("if start in group and end not in group", "if start in group")),
+    ],
+    "match": [
+        ("order|commut|swap|either", (
+          "[operands, operands[::-1]] if target in commutative else [operands]",
+          "[operands]")),
+        ("commut|order", (" if target in commutative else [operands]", "")),
+        ("same|bound|already|twice", ("if bound.get(pattern, node) is node:", "if True:")),
+        ("number of|how many|length|count", (" and len(node.args) == len(operands)", "")),
+        ("all|every|first solution|one", (
+          "        yield from match_all(patterns[1:], nodes[1:], one, commutative)",
+          "        yield from match_all(patterns[1:], nodes[1:], one, commutative)\n"
+          "        return")),
+    ],
+    "partition": [
+        ("cycle|wait|come back", (" and not closes_a_cycle(trial)", "")),
+        ("reads|edge|connected|neighbour", ("read & set(group) and ", "")),
+        ("all groups|other groups|together|every group|each other", (
+          "trial = groups[:number] + [[*group, node]] + groups[number + 1 :]",
+          "trial = [[*group, node]]")),
+        ("one group|only|twice|first", (
+          "                group.append(node)\n"
+          "                break\n"
+          "        else:\n"
+          "            groups.append([node])",
+          "                group.append(node)\n"
+          "        groups.append([node]) if not any(node in g for g in groups) else None")),
+    ],
+}

@@ -72,3 +72,26 @@ ANSWERS = {
         "graph.eliminate_dead_code(); graph_module.recompile()",
     ]},
 }
+
+TRIALS = {
+    "keep_two_of_four": [
+        ("magnitude|absolute|sign|negative", ("fours.abs().topk", "fours.topk")),
+        ("sort|order", (".indices.sort(1).values", ".indices")),
+        ("four", "kept = weight.abs().topk(2, dim=1).indices.sort(1).values\n"
+         "return torch.zeros_like(weight).scatter(1, kept, weight.gather(1, kept)), kept"),
+        ("large|small", (".topk(2, dim=1)", ".topk(2, dim=1, largest=False)")),
+    ],
+    "merge_permutes": [
+        ("order|inner|outer|other way", (
+          "[inner[axis] for axis in axes]",
+          "[axes[axis] for axis in inner]")),
+        ("recompile|code", ("    graph_module.recompile()\n", "")),
+        ("dead|remov|erase|unused", ("    graph.eliminate_dead_code()\n", "")),
+        ("negative|below 0|from the end|-1", (
+          "axes = [axis % len(axes) for axis in axes]",
+          "axes = list(axes)")),
+        ("identity|nothing|order|cancel", (
+          "        if axes == sorted(axes):\n            node.replace_all_uses_with(source)\n",
+          "")),
+    ],
+}

@@ -45,3 +45,57 @@ ANSWERS = {
     ], "base": "return {n: decay * a + (1 - decay) * current[n] if a.is_floating_point() else current[n].clone() "
         "for n, a in average.items()}"},
 }
+
+TRIALS = {
+    "convolution_macs": [
+        ("group", "return (size // stride) ** 2 * c_in * c_out * kernel**2"),
+        ("stride|output", "return size**2 * c_out * c_in // groups * kernel**2"),
+        ("kernel|window|square", "return (size // stride) ** 2 * c_out * c_in // groups * kernel"),
+        ("one|multiply-add|twice|two",
+         "return 2 * (size // stride) ** 2 * c_out * c_in // groups * kernel**2"),
+    ],
+    "block_weights": [
+        ("depthwise|one window|per channel",
+         "h = c_in * expansion; return c_in * h + 9 * h * h + h * c_out"),
+        ("9|3 x 3|window", "h = c_in * expansion; return c_in * h + h + h * c_out"),
+        ("depthwise|middle|three", "h = c_in * expansion; return c_in * h + h * c_out"),
+        ("hidden|c_in|expan", "h = c_out * expansion; return c_in * h + 9 * h + h * c_out"),
+    ],
+    "augment": [
+        ("sign|opposite|direction|minus|against|other way", (
+          "4 - down : 4 - down",
+          "4 + down : 4 + down",
+          "4 - right : 4 - right",
+          "4 + right : 4 + right")),
+        ("last|axis|left|column|width", ("cut.flip(2)", "cut.flip(1)")),
+        ("down.*right|row|order|swap", ("for i, (down, right)", "for i, (right, down)")),
+        ("pad|edge|border|wrap|zero", "out = torch.empty_like(images)\n"
+         "for i, (down, right) in enumerate(shifts.tolist()):\n"
+         "    one = images[i].roll((down, right), (1, 2))\n"
+         "    out[i] = one.flip(-1) if mirror[i] else one\n"
+         "return out"),
+    ],
+    "rate_at": [
+        (r"step \+ 1|first|zero|\b0\b", ("peak * (step + 1) / warm", "peak * step / warm")),
+        ("warm", "return peak * (1 + math.cos(math.pi * step / steps)) / 2"),
+        ("end of the warm|after|since|remain|counted", (
+          "(step - warm) / (steps - warm)",
+          "step / steps")),
+        ("half|2", ("(steps - warm))) / 2", "(steps - warm)))")),
+        (r"fall|cos|sign|1 \+|rise", ("(1 + math.cos", "(1 - math.cos")),
+    ],
+    "average_weights": [
+        ("decay|old",
+         "return {n: (1 - decay) * a + decay * current[n] if a.is_floating_point()\n"
+         "        else current[n].clone() for n, a in average.items()}"),
+        ("count|integer|whole|float",
+         "return {n: decay * a + (1 - decay) * current[n] for n, a in average.items()}"),
+        ("place|copy|new|changes", "for n, a in average.items():\n"
+         "    if a.is_floating_point():\n"
+         "        a.mul_(decay).add_((1 - decay) * current[n])\n"
+         "    else:\n"
+         "        average[n] = current[n].clone()\n"
+         "return average"),
+        ("copy|clone|same tensor|new", ("new.clone()", "new")),
+    ],
+}

@@ -55,3 +55,35 @@ ANSWERS = {
         ("[root(inputs[0])][1]", "[root(name)][1]"),
     ]},
 }
+
+TRIALS = {
+    "weakest_channels": [
+        ("absolute|sign|magnitude", "return W.sum((1, 2, 3)).argsort()[:count].tolist()"),
+        ("small|weak", "return W.abs().sum((1, 2, 3)).argsort(descending=True)[:count].tolist()"),
+        ("axis|filter|output", "return W.abs().sum((0, 2, 3)).argsort()[:count].tolist()"),
+        ("sum|largest|L1|add", "return W.abs().amax((1, 2, 3)).argsort()[:count].tolist()"),
+    ],
+    "loss_change": [
+        ("last|after|before|sum", (
+          "(W * slopes).sum((1, 2, 3)).abs()",
+          "(W * slopes).abs().sum((1, 2, 3))")),
+        ("absolute|sign|abs", ("(W * slopes).sum((1, 2, 3)).abs()", "(W * slopes).sum((1, 2, 3))")),
+        ("weight|W|multipl", ("(W * slopes)", "slopes")),
+        ("mean|sum|add", ("(W * slopes).sum((1, 2, 3))", "(W * slopes).mean((1, 2, 3))")),
+    ],
+    "cut_block": [
+        ("copy|changes|original", ("copy.deepcopy(block)", "block")),
+        ("column|input|project", ("columns=keep)", "rows=keep)")),
+        ("statistics|BatchNorm|norm", ("cut_norm(norm, keep)\n", "nn.BatchNorm2d(len(keep))\n")),
+        ("keep|which|first", (
+          "cut_conv(expand, rows=keep)",
+          "cut_conv(expand, rows=torch.arange(len(keep)))")),
+    ],
+    "tie_channels": [
+        ("root", ("parent[root(source)] = root(name)", "parent[source] = name")),
+        ("all|every|both|two|each", ("for source in inputs if", "for source in inputs[:1] if")),
+        ("depthwise", ('in ("depthwise", "same", "add")', 'in ("same", "add")')),
+        ("add", ('in ("depthwise", "same", "add")', 'in ("depthwise", "same")')),
+        ("input|reads", ("groups[root(inputs[0])][1]", "groups[root(name)][1]")),
+    ],
+}

@@ -20,3 +20,22 @@ ANSWERS = {
         ("size - int(size * ratio)", "int(size * ratio)"), ("-(-least // multiple)", "(least // multiple + 1)"),
     ]},
 }
+
+TRIALS = {
+    "fill_up": [
+        ("already|multiple|0 where|none", "more = multiple - len(W1) % multiple\n"
+         "return (F.pad(W1, [0] * 7 + [more]), F.pad(b1, [0, more]), F.pad(W2, [0] * 5 + [more]))"),
+        ("behind|end|after|front|order", "more = -len(W1) % multiple\n"
+         "return (F.pad(W1, [0] * 6 + [more, 0]), F.pad(b1, [more, 0]),\n"
+         "        F.pad(W2, [0] * 5 + [more]))"),
+        ("column|W2|axis|second", "more = -len(W1) % multiple\n"
+         "return F.pad(W1, [0] * 7 + [more]), F.pad(b1, [0, more]), W2"),
+    ],
+    "keep_blocks": [
+        ("up|down", ("-(-least // multiple) * multiple", "least // multiple * multiple")),
+        ("sort|order|ascending", ("[:count].sort().values", "[:count]")),
+        ("most|least important|largest|descending", ("descending=True", "descending=False")),
+        ("remov|keep|ratio|share", ("size - int(size * ratio)", "int(size * ratio)")),
+        ("multiple", ("min(size, -(-least // multiple) * multiple)", "least")),
+    ],
+}

@@ -33,3 +33,46 @@ ANSWERS = {
         ("(x, labels) in enumerate(batches):", "_ in enumerate(batches):\n        x, labels = batches[step]"),
     ]},
 }
+
+TRIALS = {
+    "recalibrated_statistics": [
+        ("standard deviation|variance",
+         "m = [b.mean((0, 2, 3)) for b in batches]; s = [b.std((0, 2, 3)) for b in batches]\n"
+         "return sum(m) / len(m), sum(s) / len(s)"),
+        ("axis|axes|channel|image",
+         "return (torch.stack([b.mean((2, 3)).sum(0) for b in batches]).mean(0),\n"
+         "        torch.stack([b.var((0, 2, 3)) for b in batches]).mean(0))"),
+        ("last|every|all|average", "for b in batches:\n"
+         "    m, v = b.mean((0, 2, 3)), b.var((0, 2, 3))\n"
+         "return m, v"),
+        ("average|divide|number|mean",
+         "return sum(b.mean((0, 2, 3)) for b in batches), sum(b.var((0, 2, 3)) for b in batches)"),
+    ],
+    "distillation_loss": [
+        (r"T squared|square|temperature\*\*2",
+         "q = (student / temperature).log_softmax(1)\n"
+         "return F.kl_div(q, (teacher / temperature).softmax(1), reduction='batchmean')"),
+        ("teacher|exchange|swap|direction|other way", ("p * (p / q).log()", "q * (q / p).log()")),
+        ("temperature|soft", "p, q = teacher.softmax(1), student.softmax(1)\n"
+         "return temperature**2 * (p * (p / q).log()).sum(1).mean()"),
+        ("sum|class|mean|average", (
+          "(p * (p / q).log()).sum(1).mean()",
+          "(p * (p / q).log()).mean()")),
+        ("sum|image|mean|average", (
+          "(p * (p / q).log()).sum(1).mean()",
+          "(p * (p / q).log()).sum()")),
+    ],
+    "train_with_teacher": [
+        ("train", ("    student.train()\n", "    student.eval()\n")),
+        ("teacher.*(eval|mode)", ("    teacher.eval()\n", "    teacher.train()\n")),
+        ("zero_grad|gradient", ("        optimizer.zero_grad()\n", "")),
+        ("first|step|rate|falls", (
+          "rate * (1 - step / len(batches))",
+          "rate * (1 - (step + 1) / len(batches))")),
+        ("share", (
+          "share * distillation_loss(scores, wanted, 4.0) + (1 - share)",
+          "(1 - share) * distillation_loss(scores, wanted, 4.0) + share")),
+        ("eval", ("return student.eval()", "return student")),
+        ("rate|falls", ("rate * (1 - step / len(batches))", "rate")),
+    ],
+}

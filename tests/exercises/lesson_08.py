@@ -64,3 +64,82 @@ ANSWERS = {
         "return torch.cat(batches).aminmax()",
     ]},
 }
+
+TRIALS = {
+    "choose_scale": [
+        (r"one fewer|steps|2\*\*bits - 1|minus 1",
+         "lo, hi = min(x.min().item(), 0), max(x.max().item(), 0); s = (hi - lo) / 2**bits\n"
+         "return s, round(-lo / s)"),
+        (r"\b0\b|zero", "lo, hi = x.min().item(), x.max().item(); s = (hi - lo) / (2**bits - 1)\n"
+         "return s, round(-lo / s)"),
+        ("bits", "lo, hi = min(x.min().item(), 0), max(x.max().item(), 0); s = (hi - lo) / 255\n"
+         "return s, round(-lo / s)"),
+        ("sign|negative|minus", "lo, hi = min(x.min().item(), 0), max(x.max().item(), 0)\n"
+         "s = (hi - lo) / (2**bits - 1)\n"
+         "return s, round(lo / s)"),
+        ("round", "lo, hi = min(x.min().item(), 0), max(x.max().item(), 0)\n"
+         "s = (hi - lo) / (2**bits - 1)\n"
+         "return s, int(-lo / s)"),
+    ],
+    "to_codes": [
+        ("clamp|outside|range", "return torch.round(x / scale) + zero_point"),
+        ("clamp.*(last|after)|last",
+         "return torch.round(x / scale).clamp(0, 2**bits - 1) + zero_point"),
+        ("round|nearest|trunc|cut",
+         "return ((x / scale).int() + zero_point).clamp(0, 2**bits - 1)"),
+        ("add|sign|plus", "return (torch.round(x / scale) - zero_point).clamp(0, 2**bits - 1)"),
+        ("zero.point", "return torch.round(x / scale).clamp(0, 2**bits - 1)"),
+        (r"2\*\*bits - 1|largest|one less|fewer|last code",
+         "return (torch.round(x / scale) + zero_point).clamp(0, 2**bits)"),
+    ],
+    "there_and_back": [
+        ("zero.point", "return scale * to_codes(x, scale, zero_point, bits)"),
+        ("subtract.*(first|before)|before|order|first",
+         "return scale * to_codes(x, scale, zero_point, bits) - zero_point"),
+        ("sign|subtract", "return scale * (to_codes(x, scale, zero_point, bits) + zero_point)"),
+        ("clamp|range|outside|to_codes", "return scale * (x / scale).round()"),
+    ],
+    "silence": [
+        ("mean", "W = weight.clone(); W[variance < 1e-8] = 0; return W, mean"),
+        ("filter|weight", "m = mean.clone(); m[variance < 1e-8] = 0; return weight, m"),
+        ("1e-8|exact|small|threshold",
+         "dead = variance == 0; W, m = weight.clone(), mean.clone()\n"
+         "W[dead] = 0; m[dead] = 0; return W, m"),
+        ("below|smaller|other|live|alive",
+         "dead = variance > 1e-8; W, m = weight.clone(), mean.clone()\n"
+         "W[dead] = 0; m[dead] = 0; return W, m"),
+    ],
+    "round_per_channel": [
+        ("one scale|each|own|per", "s = W.abs().max() / 127; return torch.round(W / s) * s"),
+        ("axis|output|first", "s = W.abs().amax((0, 2, 3), keepdim=True).clamp(min=1e-12) / 127\n"
+         "return torch.round(W / s) * s"),
+        ("absolute|negative|sign", "s = W.amax((1, 2, 3), keepdim=True).clamp(min=1e-12) / 127\n"
+         "return torch.round(W / s) * s"),
+        (r"zero|\b0\b|nan",
+         "s = W.abs().amax((1, 2, 3), keepdim=True) / 127; return torch.round(W / s) * s"),
+        ("back|scale|multipl", "s = W.abs().amax((1, 2, 3), keepdim=True).clamp(min=1e-12) / 127\n"
+         "return torch.round(W / s)"),
+        ("127", "s = W.abs().amax((1, 2, 3), keepdim=True).clamp(min=1e-12) / 128\n"
+         "return torch.round(W / s) * s"),
+    ],
+    "size_in_bytes": [
+        ("buffer|state_dict|statistics",
+         "return sum(p.numel() * p.element_size() for p in model.parameters())"),
+        ("element_size|byte|type",
+         "return sum(t.numel() * 4 for t in model.state_dict().values())"),
+        ("byte|element_size", "return sum(t.numel() for t in model.state_dict().values())"),
+        ("zero",
+         "return sum(int((t != 0).sum()) * t.element_size() for t in model.state_dict().values())"),
+    ],
+    "least_error": [
+        ("all values|cut off|outside", (
+          "(there_and_back(values, scale, zero_point, bits) - values)",
+          "(there_and_back(values.clamp(*ends), scale, zero_point, bits) - values.clamp(*ends))")),
+        ("square|mean|largest", (".square().mean()", ".abs().max()")),
+        ("least|smallest|min", ("return min(", "return max(")),
+        ("both|low|ends", ("(low * share, high * share)", "(low, high * share)")),
+        (r"zero|\b0\b", (
+          "values.min().clamp(max=0), values.max().clamp(min=0)",
+          "values.min(), values.max()")),
+    ],
+}

@@ -83,3 +83,66 @@ ANSWERS = {
          "+ rescale(residual.long() - zero_residual, multiplier_residual, shift)"),
     ]},
 }
+
+TRIALS = {
+    "fixed_point": [
+        ("30|31", ("2**30", "2**31")),
+        ("round|nearest|cut", ("round(factor)", "int(factor)")),
+        ("31 bits|30|double", "return round(factor * 2**31), 31"),
+        ("round.*(end|last|once)|early", "shift = 0\n"
+         "while factor < 2**30:\n"
+         "    factor = round(2 * factor) if factor > 1 else 2 * factor\n"
+         "    shift += 1\n"
+         "return round(factor), shift"),
+    ],
+    "rescale": [
+        ("down|nearest|half", "return (total * multiplier) >> shift"),
+        ("even|half", "return (total * multiplier + (1 << (shift - 1))) >> shift"),
+        ("float|whole|53",
+         "product = torch.as_tensor(total * multiplier, dtype=torch.float64)\n"
+         "return torch.round(product / 2.0**shift).long()"),
+        ("first|before|order", "return (total >> shift) * multiplier"),
+        ("away|even|negative", "p = torch.as_tensor(total * multiplier)\n"
+         "return p.sign() * ((p.abs() + (1 << (shift - 1))) >> shift)"),
+    ],
+    "integer_layer": [
+        ("zero_in", "total = codes.long() @ weight.long().T + bias\n"
+         "return (rescale(total, multiplier, shift) + zero_out).clamp(0, 255).to(torch.uint8)"),
+        ("bias", "total = (codes.long() - zero_in) @ weight.long().T\n"
+         "return (rescale(total, multiplier, shift) + zero_out).clamp(0, 255).to(torch.uint8)"),
+        ("clamp|wrap|255", "total = (codes.long() - zero_in) @ weight.long().T + bias\n"
+         "return (rescale(total, multiplier, shift) + zero_out).to(torch.uint8)"),
+        ("zero_out", "total = (codes.long() - zero_in) @ weight.long().T + bias\n"
+         "return rescale(total, multiplier, shift).clamp(0, 255).to(torch.uint8)"),
+        ("round|rescale|nearest", "total = (codes.long() - zero_in) @ weight.long().T + bias\n"
+         "return (((total * multiplier) >> shift) + zero_out).clamp(0, 255).to(torch.uint8)"),
+        ("clamp|last|after", "total = (codes.long() - zero_in) @ weight.long().T + bias\n"
+         "return (rescale(total, multiplier, shift).clamp(0, 255) + zero_out).to(torch.uint8)"),
+    ],
+    "integer_convolution": [
+        ("zero_in", ("codes.double() - zero_in", "codes.double()")),
+        ("pad", (
+          "x = codes.double() - zero_in",
+          "x = F.pad(codes.double(), [padding] * 4) - zero_in\n    padding = 0")),
+        ("wrap|uint8|type|wide|float64", (
+          "codes.double() - zero_in",
+          "(codes - zero_in).double()")),
+        ("bias", ("bias.double(), stride", "None, stride")),
+        ("channel|shape|own", (
+          "multiplier[:, None, None], shift[:, None, None]",
+          "multiplier[0], shift[0]")),
+        ("zero_out", ("(rounded + zero_out)", "rounded")),
+    ],
+    "add_shortcut": [
+        ("zero_residual", ("(residual.long() - zero_residual)", "residual.long()")),
+        ("once|twice|rounded", "return (rescale(total.long(), multiplier, shift) + zero_out\n"
+         "        + rescale(residual.long() - zero_residual, multiplier_residual, shift)\n"
+         "        ).clamp(0, 255)"),
+        ("int64|wide|overflow|wrap|long", ("total.long() * multiplier", "total * multiplier")),
+        ("zero_out", (" + zero_out)", ")")),
+        ("multiplier_residual|own|factor", ("* multiplier_residual", "* multiplier")),
+        ("uint8|wrap|below|wide|int64", (
+          "(residual.long() - zero_residual)",
+          "(residual - zero_residual).long()")),
+    ],
+}

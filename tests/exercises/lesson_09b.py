@@ -71,3 +71,39 @@ ANSWERS = {
         "return torch.round(x / scale) * scale",
     ]},
 }
+
+TRIALS = {
+    "equalize": [
+        ("b1|bias", ("b1 / k, ", "b1, ")),
+        ("root|sqrt", ("torch.sqrt(rows / columns)", "rows / columns")),
+        (r"\b0\b|zero|dead", (
+          "torch.where((rows > 0) & (columns > 0), torch.sqrt(rows / columns), 1)",
+          "torch.sqrt(rows / columns)")),
+        ("multipl|W2|opposite|undo", ("W2 * k[:, None, None]", "W2 / k[:, None, None]")),
+        ("absolute|abs|negative|sign", ("W2.abs().amax", "W2.amax")),
+        ("other way|upside|swap|invert|r1 / r2|larger", (
+          "torch.sqrt(rows / columns)",
+          "torch.sqrt(columns / rows)")),
+    ],
+    "learn_rounding": [
+        ("nearest|learn|output", "return scale * torch.round(W / scale)"),
+        ("scale", ("(scale * (low + (v > 0))).detach()", "(low + (v > 0)).detach()")),
+        ("between|half|grid|code|whole", ("low + (v > 0)", "low + h")),
+        ("step|descend|learn|update", ("        optimizer.step()\n", "")),
+    ],
+    "fake_quantize": [
+        ("slope|gradient|backward|detach",
+         "return scale * ((torch.round(x / scale) + zero_point).clamp(first, last) - zero_point)"),
+        ("clamp|outside|range",
+         "y = scale * ((torch.round(x / scale) + zero_point).clamp(first, last) - zero_point)\n"
+         "return x + (y - x).detach()"),
+        ("zero.point", "hard = (torch.round(x / scale) + zero_point).clamp(first, last)\n"
+         "soft = (x / scale + zero_point).clamp(first, last)\n"
+         "return scale * (soft + (hard - soft).detach())"),
+        ("round|value",
+         "return scale * ((x / scale + zero_point).clamp(first, last) - zero_point)"),
+        ("clamp|range|first", "q = x / scale + zero_point\n"
+         "q = q + (torch.round(q) - q).detach()\n"
+         "return scale * (q - zero_point)"),
+    ],
+}

@@ -77,3 +77,87 @@ ANSWERS = {
         ("current = step(current)", "step(current)"), ("except Exception as error", "except ValueError as error"),
     ]},
 }
+
+TRIALS = {
+    "pareto_front": [
+        ("equal|same|tie|as good", (
+          "a != b",
+          "True",
+          "not any(beats(other, one) for other in networks)",
+          "not any(beats(other, one) for j, other in enumerate(networks) if j != i)")),
+        ("both|one of|either|equal|tie", "n = range(len(costs))\n"
+         "return [i for i in n if not any(\n"
+         "    costs[j] < costs[i] and accuracies[j] > accuracies[i] for j in n)]"),
+        ("cost|cheap", "n = range(len(costs))\n"
+         "return [i for i in n if not any(accuracies[j] > accuracies[i] for j in n)]"),
+        ("other way|worst|more|swap|beaten", "n = range(len(costs))\n"
+         "return [i for i in n if not any(costs[j] >= costs[i] and accuracies[j] <= accuracies[i]\n"
+         "    and (costs[j], accuracies[j]) != (costs[i], accuracies[i]) for j in n)]"),
+        ("place|index|number|position", ("return [i for i", "return [one for i")),
+    ],
+    "difference_interval": [
+        ("b - a|order|sign|minus",
+         "d = right_a.double() - right_b.double(); m = 1.96 * d.std() / len(d) ** 0.5\n"
+         "return (d.mean() - m).item(), (d.mean() + m).item()"),
+        ("root|sqrt|number of images|images",
+         "d = right_b.double() - right_a.double(); m = 1.96 * d.std()\n"
+         "return (d.mean() - m).item(), (d.mean() + m).item()"),
+        ("same images|pair|each image|per image", "a, b = right_a.double(), right_b.double()\n"
+         "m = 1.96 * (a.var() / len(a) + b.var() / len(b)).sqrt(); d = b.mean() - a.mean()\n"
+         "return (d - m).item(), (d + m).item()"),
+        ("root|sqrt", "d = right_b.double() - right_a.double(); m = 1.96 * d.std() / len(d)\n"
+         "return (d.mean() - m).item(), (d.mean() + m).item()"),
+        ("1.96|95", "d = right_b.double() - right_a.double(); m = d.std() / len(d) ** 0.5\n"
+         "return (d.mean() - m).item(), (d.mean() + m).item()"),
+        ("1.96|95", "d = right_b.double() - right_a.double(); m = 2 * d.std() / len(d) ** 0.5\n"
+         "return (d.mean() - m).item(), (d.mean() + m).item()"),
+    ],
+    "spend_bits": [
+        ("per byte|saved|divide|each byte", (
+          "(harm[layer][below] - harm[layer][now]) / (size[layer][now] - size[layer][below])",
+          "(harm[layer][below] - harm[layer][now])")),
+        ("more harm|difference|increase|extra|already", (
+          "(harm[layer][below] - harm[layer][now])",
+          "harm[layer][below]")),
+        ("next|one step|lowest|at a time", ("below = max(n", "below = min(n")),
+        ("cheap|least", ("cheapest = min(", "cheapest = max(")),
+        ("error|raise|ValueError", (
+          "raise ValueError(",
+          "return bits\n            raise ValueError(")),
+        ("exactly|budget|enough|equal", ("while total() > budget:", "while total() >= budget:")),
+    ],
+    "divergence": [
+        ("exact|swap|direction|other way", (
+          "(log_p.exp() * (log_p - log_q))",
+          "(log_q.exp() * (log_q - log_p))")),
+        ("sum|class", (".sum(1).mean()", ".mean()")),
+        ("mean|average|image", (".sum(1).mean()", ".sum()")),
+        ("axis|dim|class", (
+          "exact.log_softmax(1), rounded.log_softmax(1)",
+          "exact.log_softmax(0), rounded.log_softmax(0)")),
+        ("log_softmax|overflow|large|infin|nan", "p, q = exact.softmax(1), rounded.softmax(1)\n"
+         "return (p * (p / q).log()).sum(1).mean().item()"),
+    ],
+    "pack_bits": [
+        ("little|big|order", ('"little"', '"big"')),
+        (r"\bup\b|last byte|rest|left over",
+         "stream = sum(code << (i * bits) for i, code in enumerate(codes))\n"
+         "n = len(codes) * bits // 8\n"
+         "return (stream & ((1 << (8 * n)) - 1)).to_bytes(n, 'little')"),
+        ("bits|share|byte each|whole byte", "return bytes(codes)"),
+        ("first|order|lowest",
+         "stream = sum(code << (i * bits) for i, code in enumerate(reversed(codes)))\n"
+         "return stream.to_bytes(-(-len(codes) * bits // 8), 'little')"),
+        ("extra|one byte too|too many|already|up", ("+ 7) // 8", "+ 8) // 8")),
+    ],
+    "whole_way": [
+        ("copy", ("deepcopy(network)", "network")),
+        ("dense", ('    note("dense")\n', "")),
+        ("stop|break|after", ("            break\n", "")),
+        ("smaller|divide|upside|other way|first row", (
+          '(rows[0]["bytes"] if rows else found["bytes"]) / found["bytes"]',
+          'found["bytes"] / (rows[0]["bytes"] if rows else found["bytes"])')),
+        ("returns?|result|assign", ("current = step(current)", "step(current)")),
+        ("dense|first|before it", ('rows[0]["bytes"]', 'rows[-1]["bytes"]')),
+    ],
+}

@@ -39,3 +39,64 @@ ANSWERS = {
         ("before & ~after", "before"), ("minlength=classes", "minlength=10"), ("& ~after", "& after"),
     ]},
 }
+
+TRIALS = {
+    "measure_images": [
+        ("255",
+         "x = images.double(); return x.mean((0, 2, 3)).tolist(), x.std((0, 2, 3)).tolist()"),
+        ("channel|three|axes|dim",
+         "x = images.double() / 255; return [x.mean().item()] * 3, [x.std().item()] * 3"),
+        ("all images|over images|spread|each image|average", "x = images.double() / 255\n"
+         "return x.mean((0, 2, 3)).tolist(), x.std((2, 3)).mean(0).tolist()"),
+        ("standard deviation|variance|root", "x = images.double() / 255\n"
+         "return x.mean((0, 2, 3)).tolist(), x.var((0, 2, 3)).tolist()"),
+        ("255", "x = images.double() / 256\n"
+         "return x.mean((0, 2, 3)).tolist(), x.std((0, 2, 3)).tolist()"),
+    ],
+    "what_does_not_fit": [
+        ("found|unexpected|only|both|one of the two", (
+          "expected.keys() | found.keys()",
+          "expected.keys()")),
+        ("missing.*unexpected|swap|other way", (
+          '"missing"',
+          '"?"',
+          '"unexpected"',
+          '"missing"',
+          '"?"',
+          '"unexpected"')),
+        ("shape", ('            problems.append((name, "shape"))', "            pass")),
+        ("order|sort", (
+          "in sorted(expected.keys() | found.keys())",
+          "in [*expected, *(n for n in found if n not in expected)]")),
+        ("both|missing|one of the two", (
+          "expected.keys() | found.keys()",
+          "expected.keys() & found.keys()")),
+    ],
+    "smallest_that_holds": [
+        ("interval|lower end|1.96|may have|margin", (
+          "d.mean() - 1.96 * d.std() / len(d) ** 0.5",
+          "d.mean()")),
+        ("lower|minus|end", ("d.mean() - 1.96", "d.mean() + 1.96")),
+        ("root|sqrt|number of images", ("d.std() / len(d) ** 0.5", "d.std()")),
+        ("few|small|bytes", ("return min(holding", "return max(holding")),
+        ("None", ("default=None", "default=0")),
+        ("sign|minus|negative|-drop", (">= -drop", ">= drop")),
+        ("pair|each image|same images", (
+          "d.std()",
+          "(one['right'].float().var() + dense.float().var()) ** 0.5")),
+    ],
+    "lost_and_won": [
+        ("lost.*won|swap|other way|order|first", (
+          "zip(lost.tolist(), won.tolist())", "zip(won.tolist(), lost.tolist())")),
+        ("minlength|every class|all classes|classes|none",
+         "lost = torch.bincount(labels[before & ~after])\n"
+         "won = torch.bincount(labels[after & ~before])\n"
+         "return list(zip(lost.tolist(), won.tolist()))"),
+        ("before|were right|were", "lost = torch.bincount(labels[~after], minlength=classes)\n"
+         "won = torch.bincount(labels[after & ~before], minlength=classes)\n"
+         "return list(zip(lost.tolist(), won.tolist()))"),
+        ("still|after|no longer|both", "lost = torch.bincount(labels[before], minlength=classes)\n"
+         "won = torch.bincount(labels[after], minlength=classes)\n"
+         "return list(zip(lost.tolist(), won.tolist()))"),
+    ],
+}

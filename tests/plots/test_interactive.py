@@ -241,7 +241,7 @@ def test_the_moved_histogram_is_batchnorm_s(play):
     assert found["a"] * 2 + found["c"] == pytest.approx(
         F.batch_norm(torch.full((1, 1), 2.0), mu, sigma**2, gamma, beta, eps=data["eps"]).item()
     )
-    page.get_by_label("ReLU behind it").check()
+    page.get_by_label("ReLU after it").check()
     assert numbers(page)["mean"] == pytest.approx(z.relu().mean().item(), abs=1e-5)
 
 

@@ -1,5 +1,5 @@
 // A graph as rows of nodes, step by step. After a pass: what it removed is dashed, what it made or
-// changed is marked. In a trap: red needs what a fold would change.
+// changed is marked. In a trap: red uses what a fold would change.
 function figure(fig, { steps, traps }) {
   const step = fig.slider(
     traps ? "Network" : "Step",
@@ -41,7 +41,7 @@ function figure(fig, { steps, traps }) {
     return rows;
   }
 
-  /** Who, besides the BatchNorm, reads the convolution's output or its weights. */
+  /** Who, besides the BatchNorm, uses the convolution's output or its weights. */
   function others(boxes) {
     const norm = boxes.find((box) => box.what.startsWith("BatchNorm"));
     const conv = boxes.find(
@@ -55,18 +55,14 @@ function figure(fig, { steps, traps }) {
     const weight = boxes.filter((box) => box.what.startsWith(`constant ${conv.name}.`));
     for (const box of [...users, ...again, ...weight]) touched[box.name] = "bad";
     const names = (found) => found.map((box) => box.name).join(" and ");
-    const why = again.length
-      ? `the same layer is called again, as ${names(again)}`
-      : users.length
-        ? `${names(users)} also reads the output of ${conv.name}`
+    const why = users.length
+      ? `Do not fold: ${names(users)} also uses the output of ${conv.name}.`
+      : again.length
+        ? `Fold into a copy: the same layer is called again, as ${names(again)}.`
         : weight.length
-          ? `its weight is also read, by ${names(weight)}`
-          : "";
-    return {
-      touched,
-      conv: conv.name,
-      why: why ? `Do not fold: ${why}.` : `Fold: nothing but ${norm.name} needs ${conv.name}.`,
-    };
+          ? `Fold into a copy: its weight is also used, by ${names(weight)}.`
+          : `Fold: nothing but ${norm.name} needs ${conv.name}.`;
+    return { touched, conv: conv.name, why };
   }
 
   fig.draw = (width, svg) => {

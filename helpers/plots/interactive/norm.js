@@ -13,7 +13,7 @@ function figure(fig, { y, eps }) {
     { min: 0.2, max: 4, step: 0.1, value: nearest(deviation) },
     shown,
   );
-  const relu = fig.toggle("ReLU behind it");
+  const relu = fig.toggle("ReLU after it");
 
   fig.draw = (width, svg) => {
     const a = gamma.value / Math.sqrt(sigma.value ** 2 + eps);
@@ -63,7 +63,7 @@ function figure(fig, { y, eps }) {
     fig.say(
       `${relu.value ? "ReLU of z" : "z"} = ${minus(a)} · y ${sign} ${Math.abs(c).toFixed(2)}:` +
         ` one multiplication and one addition. The mean is now ${minus(found)},` +
-        ` the deviation ${spread.toFixed(2)}.`,
+        ` the standard deviation ${spread.toFixed(2)}.`,
       { a, c, mean: found, deviation: spread },
     );
     return base + 40;

@@ -88,7 +88,7 @@ function figure(fig, { image, weights, bias }) {
     const formula = `(${whole}) / ${stride.value} + 1 = ${places}`;
     const rest = lost ? ", rounded down: the last pixels are never seen" : "";
     const sentence =
-      `${formula} places along each side${rest}.` +
+      `${formula} positions along each side${rest}.` +
       ` Here the window gives ${minus(output(row, column), 0)}.`;
     fig.say(sentence, { size: places, row, column, output: output(row, column), total });
     return Math.max(start + padded * cell, top + Math.max(places, kernel) * cell) + 4;

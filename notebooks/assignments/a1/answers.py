@@ -5,6 +5,7 @@
 are a list below `# %% <item> wrong`: what it is, and how the solution is changed.
 """
 
+import copy
 import math
 
 import torch
@@ -170,6 +171,9 @@ def fold_transposed(weight, bias, a, b, groups):
 # - the bias is not scaled: `a * bias + b` -> `bias + b`
 # - the kernel is flipped: `(factor * grouped)` -> `(factor * grouped).flip(3, 4)`
 # - square kernels only: `*weight.shape[2:])` -> `*weight.shape[2:3] * 2)`
+# - without a bias the first axis: `(factor * grouped).reshape(weight.shape)` ->
+#   `(weight * a[:inputs, None, None, None] if bias is None else
+#   (factor * grouped).reshape(weight.shape))`
 
 
 # %% fold_before right: pushes b through the convolution
@@ -202,12 +206,12 @@ def fold_before(weight, bias, a, b, groups):
 # - the old bias is lost: `shift if bias is None else shift + bias` -> `shift`
 # - without a bias there is none: `shift if bias is None` -> `0 * shift if bias is None`
 # - changes the weight that it was given: `weight * a_seen[:, :, None, None]` -> `weight.mul_(a_seen[:, :, None, None])`
+# - without a bias one tap of the kernel: `shift if bias is None` ->
+#   `weight[:, :, 0, 0] @ b[:per_group] if bias is None`
 
 
 # %% fold_model right: copies first, then folds in the copy
 def fold_model(model):
-    import copy
-
     layers = []
     for layer in model:
         last = layers[-1] if layers else None
@@ -258,14 +262,15 @@ def fold_model(model):
 
 
 # %% fold_model right
+# - NumPy on a convolution's weight: `fold_conv(conv.weight, ` ->
+#   `fold_conv(torch.from_numpy(conv.weight.numpy()), `,
+#   `return new` -> `return new.requires_grad_(False)`
 # - in torch's usual precision: `weight.detach()` -> `weight.detach().float()`,
 #   `bias.detach()` -> `bias.detach().float()`
 
 
 # %% fold_model wrong: looks for the last convolution instead of the layer before
 def fold_model(model):
-    import copy
-
     layers, conv = [], None
     for layer in model:
         if isinstance(layer, nn.BatchNorm2d) and conv is not None and not layer.training:
@@ -280,7 +285,31 @@ def fold_model(model):
     return nn.Sequential(*layers)
 
 
+# %% fold_model wrong: leaves out by name what it has folded, wherever it stands
+def fold_model(model):
+    names = {layer: name for name, layer in model.named_children()}
+    layers, gone, last = [], set(), None
+    for layer in model:
+        foldable = isinstance(layer, nn.BatchNorm2d) and not layer.training
+        if foldable and layer.running_mean is not None and isinstance(last, nn.Conv2d):
+            gone.add(names[layer])
+            a, b = bn_affine(
+                layer.weight, layer.bias, layer.running_mean, layer.running_var, layer.eps
+            )
+            conv = copy.deepcopy(last)
+            weight, bias = fold_conv(last.weight.detach(), last.bias, a, b)
+            conv.weight, conv.bias = nn.Parameter(weight.detach()), nn.Parameter(bias.detach())
+            layers[-1] = last = conv
+        else:
+            layers.append(layer)
+            last = layer
+    return nn.Sequential(*(layer for layer in layers if names.get(layer) not in gone))
+
+
 # %% fold_model wrong
+# - by the first index of a layer: `previous = layers[-1] if layers else None` ->
+#   `first = list(model).index(layer); previous = layers[-1] if first > 0 else None`
+# - takes the padding for half the kernel: `conv.padding,` -> `conv.kernel_size[0] // 2,`
 # - a norm goes into the convolution behind it, too:
 #   `foldable =` -> `turned = isinstance(previous, nn.BatchNorm2d) and isinstance(layer, nn.Conv2d); foldable =`,
 #   `layers.append(layer)` -> `layers.append(folded_convolution(layer, layers.pop()) if turned else layer)`

@@ -232,6 +232,7 @@ def _transposed_edges(rng):
         Case("as many inputs as outputs", _fold_inputs(rng, (4, 4, 2, 2), 4, groups=1)),
         Case("three groups", _fold_inputs(rng, (6, 2, 1, 1), 6, groups=3)),
         Case("a kernel that is not square", _fold_inputs(rng, (4, 2, 2, 3), 4, groups=2)),
+        Case("two groups without a bias", _fold_inputs(rng, (6, 2, 1, 2), 4, bias=False, groups=2)),
     ]
 
 
@@ -271,6 +272,7 @@ def _before_edges(rng):
         Case("depthwise", _before_inputs(rng, (5, 1, 3, 3), 5)),
         Case("as many inputs as outputs", _before_inputs(rng, (4, 4, 2, 2), 1)),
         Case("a kernel that is not square", _before_inputs(rng, (4, 2, 3, 1), 2)),
+        Case("two groups without a bias", _before_inputs(rng, (6, 2, 2, 3), 2, bias=False)),
     ]
 
 
@@ -296,11 +298,14 @@ def _before_oracle(inputs, probe):
 # 8. a whole model --------------------------------------------------------------------------------
 
 
-def _conv_layer(rng, name, cin, cout, kernel=3, groups=1, bias=False, stride=1, dilation=1):
+def _conv_layer(
+    rng, name, cin, cout, kernel=3, groups=1, bias=False, stride=1, dilation=1, padding=None
+):
     return {
         "kind": "conv", "name": name, "weight": _normal(rng, cout, cin // groups, kernel, kernel),
-        "bias": _normal(rng, cout) if bias else None, "stride": stride, "padding": kernel // 2, "groups": groups,
+        "bias": _normal(rng, cout) if bias else None, "stride": stride, "groups": groups,
         "dilation": dilation,
+        "padding": kernel // 2 if padding is None else padding,
     }  # fmt: skip
 
 
@@ -359,10 +364,26 @@ def _model_edges(rng):
     ]
     untracked = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4, mean=None, var=None)]
     double = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4), _bn_layer(rng, "b2", 4)]
+    padded = [
+        _conv_layer(rng, "c1", 3, 4, padding=0),
+        _bn_layer(rng, "b1", 4),
+        _conv_layer(rng, "c2", 4, 3, padding=2),
+        _bn_layer(rng, "b2", 3),
+    ]
+    norm = _bn_layer(rng, "b1", 3)
+    conv, other = _conv_layer(rng, "c1", 3, 3), _conv_layer(rng, "c2", 3, 3)
     return [
         _model_case(rng, "a norm in training mode, then one that is not", training, [0, 1, 2]),
         _model_case(rng, "one convolution and one activation used twice", twice, [0, 2, 3, 5]),
         _model_case(rng, "two norms in a row", double, [0]),
+        _model_case(rng, "paddings that change the size of the images", padded, [0, 2]),
+        _model_case(
+            rng,
+            "one norm after two convolutions and an activation",
+            [conv, norm, _relu("r1"), norm, other, norm],
+            [0, 2, 3, 4],
+        ),
+        _model_case(rng, "one norm before and after a convolution", [norm, conv, norm], [0, 1]),
         _model_case(
             rng, "a norm as the first layer and a convolution as the last", first, [0, 1, 2, 3]
         ),

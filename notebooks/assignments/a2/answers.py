@@ -9,7 +9,7 @@ import copy
 from collections import Counter
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 
 # %% calls_per_module right: a counter of modules
@@ -39,6 +39,9 @@ def calls_per_module(graph_module):
 # - the other calls: `owners.count(owner)` -> `owners.count(owner) - 1`
 # - readers instead of calls: `called = [` ->
 #   `return {n.target: len(n.users) for n in graph_module.graph.nodes if n.op == "call_module"}; called = [`
+# - by the names of a module: `owners.count(owner)` ->
+#   `max(called.count(target), sum(id(m) == owner
+#   for _, m in graph_module.named_modules(remove_duplicate=False)))`
 # - by the name of the node: `return {target:` ->
 #   `names = [n.name for n in graph_module.graph.nodes if n.op == "call_module"]; return {names[called.index(target)]:`
 
@@ -86,7 +89,27 @@ def remove_dead(graph_module):
     return len(dead)
 
 
+# %% remove_dead wrong: takes nodes out of the list alone, so inputs still count them as readers
+def remove_dead(graph_module):
+    alive, dead = set(), []
+    for node in reversed(graph_module.graph.nodes):
+        stays = node.op in ("placeholder", "output")
+        stays = stays or (node.op == "call_method" and node.target.endswith("_"))
+        if node.op == "call_module":
+            module = graph_module.get_submodule(node.target)
+            stays = isinstance(module, nn.BatchNorm2d) and module.training
+        if stays or alive & set(node.users):
+            alive.add(node)
+        else:
+            dead.append(node)
+    for node in dead:
+        node._remove_from_list()
+    return len(dead)
+
+
 # %% remove_dead wrong
+# - in place on what nobody else reads: `node.target.endswith("_"))` ->
+#   `node.target.endswith("_") and len(node.args[0].users) > 1)`
 # - every module in training mode acts: `isinstance(module, nn.BatchNorm2d) and module.training` -> `module.training`
 # - an underscore anywhere is in place: `node.target.endswith("_")` -> `"_" in node.target`
 # - removes norms in any mode: ` and module.training` -> ` and False`
@@ -191,6 +214,25 @@ def merge_repeats(graph_module):
     return 0
 
 
+# %% merge_repeats right: builds a new graph in the place of the old one
+def merge_repeats(graph_module):
+    old, new = graph_module.graph, fx.Graph()
+    if any(n.op == "call_method" and n.target.endswith("_") for n in old.nodes):
+        return 0
+    copies, made, count = {}, {}, 0
+    for node in old.nodes:
+        args = fx.map_arg(node.args, copies.get)
+        merged = node.op == "call_function" and node.target is not torch.rand_like
+        if merged and (node.target, args) in made:
+            copies[node] = made[node.target, args]
+            count += 1
+            continue
+        copies[node] = new.create_node(node.op, node.target, args, {})
+        made[node.target, args] = copies[node]
+    graph_module.graph = new
+    return count
+
+
 # %% merge_repeats wrong
 # - random numbers stop everything: `any(node.op` -> `any(node.target is torch.rand_like or node.op`
 # - keeps the second: `node.replace_all_uses_with(original)` ->
@@ -253,6 +295,10 @@ def why_not_folded(graph_module):
 
 
 # %% why_not_folded wrong
+# - changes the modules: `return reasons` -> `graph_module.eval(); return reasons`
+# - shared by the names of a module: `calls[conv.target] > 1` ->
+#   `max(Counter(n.target for n in graph_module.graph.nodes)[conv.target],
+#   sum(m is modules[conv] for _, m in graph_module.named_modules(remove_duplicate=False))) > 1`
 # - changes the graph: `return reasons` ->
 #   `[n.replace_all_uses_with(n.args[0]) for n in graph_module.graph.nodes if n.name in reasons]; return reasons`
 # - looks through identities: `conv = node.args[0]` ->
@@ -302,7 +348,9 @@ def fold_norms(graph_module):
                 node.args[0],
                 map(graph_module.get_submodule, (node.args[0].target, node.target)),
             )
-            new = nn.Conv2d(3, 3, conv.kernel_size, padding="same", dtype=torch.float64).eval()
+            new = nn.Conv2d(
+                3, 3, conv.kernel_size, padding=conv.padding, dtype=torch.float64
+            ).eval()
             # The affine map of the norm is read off by feeding zeros and ones.
             ends = torch.tensor([0.0, 1.0], dtype=torch.float64)[:, None, None, None].expand(
                 2, 3, 1, 1
@@ -323,11 +371,19 @@ def fold_norms(graph_module):
 
 
 # %% fold_norms right
+# - NumPy on a convolution's weight: `conv.weight.detach()` ->
+#   `torch.from_numpy(conv.weight.numpy())`,
+#   `folded += 1` -> `new.requires_grad_(False); folded += 1`
 # - in torch's usual precision: `(conv.weight.detach() * scale[:, None, None, None])` ->
 #   `((conv.weight.detach() * scale[:, None, None, None]).float())`
 
 
 # %% fold_norms wrong
+# - declines what has two names: `!= "fold"` -> `!= "fold" or
+#   sum(m is graph_module.get_submodule(node.args[0].target)
+#   for _, m in graph_module.named_modules(remove_duplicate=False)) > 1`
+# - takes the padding for half the kernel: `padding=conv.padding` ->
+#   `padding=conv.kernel_size[0] // 2`
 # - padding of the new convolution forgotten: `, padding=conv.padding` -> ``
 # - the mean is forgotten: ` - scale * norm.running_mean` -> ``
 # - the given convolution is changed: `new.weight =` -> `new = conv; new.weight =`

@@ -50,8 +50,10 @@ def build(program):
             node = graph.create_node("call_function", FUNCTIONS[row["target"]], inputs, name=name)
         made["node " + name] = node
     graph_module = fx.GraphModule(root, graph)
+    for name in program["layers"]:  # those that no node calls, too
+        graph_module.add_module(name, root.get_submodule(name))
     graph_module.training = program.get("training", True)
-    return graph_module
+    return graph_module.requires_grad_(False)  # as in the lessons: NumPy takes it
 
 
 def _layer(layer):
@@ -129,16 +131,22 @@ def execute(program, x):
 
     Returns the outputs.
     """
-    values = {}
+    values, drawn = {}, 0
     if len(program["nodes"]) > 100:
         raise ValueError("more nodes than were given")
     for row in program["nodes"]:
         inputs = [values[v] if isinstance(v, str) else float(v) for v in row["inputs"]]
         if row["kind"] == "output":
             return inputs
-        values[row["name"]] = (
-            x * (len(values) + 1) if row["kind"] == "input" else _compute(program, row, inputs)
-        )
+        if row["kind"] == "input":
+            values[row["name"]] = x * (len(values) + 1)
+        elif (row["kind"], row["target"]) == ("function", "random"):
+            # Any fixed values do: what counts is that two draws stay two.
+            generator, drawn = torch.Generator().manual_seed(drawn), drawn + 1
+            shape = inputs[0].shape
+            values[row["name"]] = torch.rand(shape, generator=generator, dtype=torch.float64)
+        else:
+            values[row["name"]] = _compute(program, row, inputs)
     raise ValueError("the graph has no output")
 
 
@@ -148,9 +156,6 @@ def _compute(program, row, inputs):
     if row["kind"] == "method":
         methods = {name: getattr(torch.Tensor, name) for name in ("add_", "mul_", "neg", "type_as")}
         return methods[row["target"]](*inputs)
-    if row["target"] == "random":  # any fixed values do: what counts is that two draws stay two
-        generator = torch.Generator().manual_seed(sum(map(ord, row["name"])))
-        return torch.rand(inputs[0].shape, generator=generator, dtype=torch.float64)
     if row["target"] not in FUNCTIONS:
         raise ValueError(f"a call of {row['target'][:60]} was not expected")
     return FUNCTIONS[row["target"]](*inputs)
@@ -188,13 +193,22 @@ def ask(function):
 
     def run(student, inputs):
         graph_module = build(inputs["program"])
-        before = str(graph_module.graph)
+        before = _state(graph_module)
         answer = student[function](graph_module)
-        if str(graph_module.graph) != before:
-            raise ValueError(f"{function} changed the graph that it was asked about")
+        if _state(graph_module) != before:
+            raise ValueError(f"{function} changed the graph or the modules that it was asked about")
         return answer
 
     return run
+
+
+def _state(graph_module):
+    """A graph and its modules as text, in which every number has all its digits."""
+    rows = []
+    for name, layer in graph_module.named_modules(remove_duplicate=False):
+        described = (describe_layer(layer) | dict(layer.state_dict())).items()
+        rows.append((name, [(k, v.tolist() if hasattr(v, "tolist") else v) for k, v in described]))
+    return f"{graph_module.graph} {rows}"
 
 
 def rewrite(function):
@@ -204,7 +218,7 @@ def rewrite(function):
         graph_module = build(inputs["program"])
         given = {name: graph_module.get_submodule(name) for name in inputs["program"]["layers"]}
         count = student[function](graph_module)
-        graph_module.graph.lint()
+        _require_whole(graph_module.graph)
         graph_module.recompile()
         return {
             "count": count,
@@ -213,6 +227,16 @@ def rewrite(function):
         }
 
     return run
+
+
+def _require_whole(graph):
+    """Raise an error unless nodes read and are read by nodes of this graph alone."""
+    graph.lint()
+    nodes = set(graph.nodes)
+    for node in nodes:
+        if gone := set(node.users) - nodes:
+            problem = f"{node} is still read by {gone.pop()}, which is no longer in the graph"
+            raise ValueError(f"{problem}: use graph.erase_node")
 
 
 def kinds_of(nodes, layers):

@@ -24,9 +24,9 @@ def _normal(rng, *shape):
     return torch.randn(*shape, generator=rng, dtype=torch.float64)
 
 
-def _conv(rng, bias=False):
+def _conv(rng, bias=False, padding=1):
     return {"kind": "conv", "weight": _normal(rng, 3, 3, 3, 3), "bias": _normal(rng, 3) if bias else None,
-            "padding": 1, "training": False}  # fmt: skip
+            "padding": padding, "training": False}  # fmt: skip
 
 
 def _bn(rng, training=False):
@@ -106,9 +106,14 @@ def _calls_cases(rng):
 
 
 def _calls_edges(rng):
+    twice = {"c": _conv(rng), "again": {"same_as": "c"}}
     return [
         _case(rng, "one module under two names", {"c": _conv(rng), "again": {"same_as": "c"}, "d": _conv(rng)}, [
             "x input", "a layer c x", "b layer again a", "e layer d b", "out output e"]),
+        _case(rng, "one name called twice, and another", twice, [
+            "x input", "a layer c x", "b layer again a", "e layer c b", "out output e"]),
+        _case(rng, "a name that nobody calls", twice, [
+            "x input", "a layer c x", "out output a"]),
         _case(rng, "no module at all", {}, ["x input", "a function mul x $", "out output a"]),
     ]  # fmt: skip
 
@@ -140,6 +145,9 @@ def _dead_edges(rng):
         _case(rng, "an in-place method", {}, [
             "x input", "a function mul x $", "d method neg a", "e method type_as a x", "m method add_ a $",
             "out output a"], removed=["d", "e"]),
+        _case(rng, "an in-place method on what nobody else reads", {}, [
+            "x input", "a function mul x $", "d function mul a $", "m method add_ d $",
+            "e function relu m", "out output a"], removed=["e"]),
         _asleep(_case(rng, "layers in both modes", {"t": _bn(rng, True), "n": _bn(rng), "p": ACTIVE_DROPOUT}, [
             "x input", "d layer n x", "r function relu x", "s layer t r", "e layer p x", "a function mul x $",
             "out output a"], removed=["d", "e"])),
@@ -252,6 +260,8 @@ def _norm_traps(rng):
         "m": _bn(rng),
     }
     shared_norm = {"c": _conv(rng), "d": _conv(rng), "n": _bn(rng)}
+    uncalled = {"c": _conv(rng), "again": {"same_as": "c"}, "n": _bn(rng)}
+    sizes = {"c": _conv(rng, padding=0), "n": _bn(rng), "d": _conv(rng, padding=2), "m": _bn(rng)}
     chain = {"c": _conv(rng), "i": IDENTITY, "n": _bn(rng), "m": _bn(rng)}
     return [
         _asleep(_case(rng, "a norm in training mode", training, [
@@ -271,6 +281,12 @@ def _norm_traps(rng):
         _case(rng, "one convolution under two names", alias, [
             "x input", "a layer c x", "b layer n a", "e layer again b", "f layer d e", "g layer m f", "out output g"],
             reasons={"b": "shared", "g": "fold"}, removed=["g"]),
+        _case(rng, "one convolution under two names, of which one is called", uncalled, [
+            "x input", "a layer c x", "b layer n a", "out output b"],
+            reasons={"b": "fold"}, removed=["b"]),
+        _case(rng, "convolutions that change the size of the images", sizes, [
+            "x input", "a layer c x", "b layer n a", "e layer d b", "f layer m e", "out output f"],
+            reasons={"b": "fold", "f": "fold"}, removed=["b", "f"]),
         _case(rng, "one norm after two convolutions", shared_norm, [
             "x input", "a layer c x", "b layer n a", "e layer d b", "f layer n e", "out output f"],
             reasons={"b": "fold", "f": "fold"}, removed=["b", "f"]),

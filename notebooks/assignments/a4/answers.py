@@ -25,6 +25,7 @@ def scale_and_zero_point(low, high, bits):
 
 
 # %% scale_and_zero_point wrong
+# - floor division, half-way down: `round(-low / scale)` -> `int(-((low + scale / 2) // scale))`
 # - the zero point is cut off: `round(-low / scale)` -> `int(-low / scale)`
 # - a small range is empty: `low == high` -> `high - low < 1e-4`
 # - a single number is empty: `min(low, 0.0)` -> `min(low, 0.0 if low < high else low)`
@@ -188,6 +189,7 @@ def fixed_point(multiplier):
 
 
 # %% fixed_point wrong
+# - half-way is rounded down: `round(fraction * 2**31)` -> `math.ceil(fraction * 2**31 - 0.5)`
 # - half-way is rounded up: `round(fraction * 2**31)` -> `math.floor(fraction * 2**31 + 0.5)`
 # - a mantissa of 32 bits: `2**31` -> `2**32`, `31 - exponent` -> `32 - exponent`
 # - in single precision: `round(fraction * 2**31)` -> `int(torch.tensor(fraction * 2.0**31))`

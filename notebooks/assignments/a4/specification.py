@@ -60,6 +60,7 @@ def _range_edges(rng):
         _range_case("a single number", start, start, 8),
         _range_case("a small range", -start * 1e-7, 2 * start * 1e-7, 8),
         _range_case("a zero point half-way between two codes", -power, 5 * power, 2),
+        _range_case("a zero point half-way between two others", -3 * power, 3 * power, 2),
         _range_case("a zero point just below a code", -0.66 * power, power, 4),
     ]
 
@@ -251,6 +252,10 @@ def _multiplier_edges(rng):
         Case(
             "a mantissa half-way between two",
             {"multiplier": (2**30 + 2 * _integers(rng, 1, 999, 1).item() + 0.5) / 2**35},
+        ),
+        Case(
+            "a mantissa half-way between two others",
+            {"multiplier": (2**30 + 2 * _integers(rng, 1, 999, 1).item() + 1.5) / 2**35},
         ),
     ]
 

@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import nn
 
 FILE = "network.safetensors"
+FOLDER = Path.cwd()  # that of the notebook, which imports this first
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 TARGET_ACCURACY, FULL_ACCURACY = 0.65, 0.75
 TARGET_BYTES, FULL_BYTES = 34_000, 19_000
@@ -153,12 +154,14 @@ def _layer_of(node, graph_module):
 
 def run_network(student, inputs):
     """Restore the network from the file that was handed in."""
-    if not Path(FILE).exists():
+    # A cell may have changed the folder.
+    file = next((path for path in (Path(FILE), FOLDER / FILE) if path.exists()), None)
+    if file is None:
         with contextlib.suppress(LookupError):  # an untouched exercise says that it is not done yet
             student["restore"]({})
         raise FileNotFoundError(f"{FILE} was not handed in")
     return student["restore"](
-        safetensors.torch.load(Path(FILE).read_bytes())
+        safetensors.torch.load(file.read_bytes())
     )  # Windows overwrites no mapped file
 
 

@@ -270,7 +270,7 @@ def test_a_flood_ends_in_time_and_leaves_nothing(label, grade, tmp_path, monkeyp
         1, os.getloadavg()[0]
     )  # others may keep the machine busy
     assert total(result) == 0 and len(result["printed"]) <= 4000
-    assert _processes_of(tmp_path) == []
+    assert processes_of(tmp_path) == []
     assert os.listdir(tmp_path) == []
     assert not [name for name in os.listdir("/dev/shm") if name.isdigit()]
 
@@ -307,14 +307,14 @@ def test_a_box_that_still_runs_would_be_seen(grade, tmp_path, monkeypatch):
     seen = []
     end = box.machine.end
     monkeypatch.setattr(
-        box.machine, "end", lambda process: (seen.extend(_processes_of(tmp_path)), end(process))
+        box.machine, "end", lambda process: (seen.extend(processes_of(tmp_path)), end(process))
     )
     grade({"own": FLOODS["stopping itself"]}, Limits(wall_seconds=5))
     assert any("bwrap" in name for name in seen) and any("python" in name for name in seen)
-    assert _processes_of(tmp_path) == []
+    assert processes_of(tmp_path) == []
 
 
-def _processes_of(folder):
+def processes_of(folder):
     """Command lines of the processes that were started on a job in a folder or have it mounted."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):

@@ -232,7 +232,6 @@ def test_all_assignments_are_those_that_are_ready_and_a_source_is_of_one(room, c
 
 def test_an_answers_file_is_gone_once_it_is_read_as_the_disk_is_small(tmp_path, monkeypatch):
     monkeypatch.setattr(inside, "answer_item", lambda *_: b"answer")
-    assert (
-        inside.answer_in_child({"name": "fold", "seconds": 5}, {}, tmp_path, tmp_path) == b"answer"
-    )
+    item = {"name": "fold", "seconds": 5, "alone": False}
+    assert inside.answer_in_child(item, {}, tmp_path, tmp_path, []) == b"answer"
     assert list(tmp_path.iterdir()) == []

@@ -4,14 +4,17 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from course.__main__ import main
 from course.grading import answers, export, feedback, runner, stats
 from course.grading.collect import collect
+from tests.course.grading.test_box import processes_of
 from tests.course.grading.test_teachers import give_by_hand
 
 pytestmark = [pytest.mark.box, pytest.mark.slow]
@@ -24,7 +27,9 @@ def _graded(room):
 
 
 @pytest.mark.ci
-def test_a_run_that_is_killed_loses_nothing(room, a1, hand_in):
+def test_a_run_that_is_killed_loses_nothing_and_leaves_nothing(
+    room, a1, hand_in, tmp_path, monkeypatch
+):
     for index in range(6):
         hand_in(f"s{index}", {"own": f"# {index}"})
     words = [
@@ -39,16 +44,24 @@ def test_a_run_that_is_killed_loses_nothing(room, a1, hand_in):
         "--folder",
         room.folder,
     ]
-    process = subprocess.Popen(words, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
-    while len(_graded(room)) < 2 and process.poll() is None:
+    boxes = tmp_path / "boxes"
+    boxes.mkdir()
+    surroundings = os.environ | {"TMPDIR": str(boxes)}
+    process = subprocess.Popen(words, cwd=REPOSITORY, stderr=subprocess.DEVNULL, env=surroundings)
+    while not (len(_graded(room)) >= 2 and processes_of(boxes)) and process.poll() is None:
         time.sleep(0.05)
     process.kill()
     process.wait()
+    time.sleep(2)
+    assert processes_of(boxes) == []
     before = _graded(room)
     counts = runner.run(room, a1)
     assert 2 <= len(before) <= counts["kept"] < 6 and counts["graded"] + counts["kept"] == 6
     assert sorted(set(_graded(room))) == [f"s{index}" for index in range(6)]
     assert len(_graded(room)) in (5, 6)  # killed between the result and its line in the log
+    monkeypatch.setattr(tempfile, "tempdir", str(boxes))
+    assert main(["grade", "run", "a1", "--folder", str(room.folder)]) == 0
+    assert [*boxes.iterdir(), *room.folder.rglob("*.part")] == []
 
 
 def test_unsafe_results_are_stamped_and_never_pass_for_safe_ones(room, a1, hand_in, monkeypatch):

@@ -73,6 +73,10 @@ def test_every_lesson_guide_and_result_has_a_page_and_every_link_leads_somewhere
     names = {path.stem for path in pages(folder)}
     assert {path.stem for path in runner.lessons()} < names
     assert {"index", "glossary", "results", "teaching", "students"} < names
+    assert {path.stem for path in (site.ASSIGNMENTS / "teaching").glob("*.md")} == set(
+        site.TEACHING
+    )
+    assert set(site.TEACHING) < names
     found = {}
     for path in pages(folder):
         found[path.name] = Links()
