@@ -260,6 +260,8 @@ NO_KERNEL = [
     (pointwise, (X, torch.randn(1, 4, 1, 1)), r"\(1, 4, 1, 1\)"),
     (pointwise, (X, torch.randn(3, 1, 4, 5, 7)), r"\(3, 1, 4, 5, 7\)"),
     (pointwise, (X, torch.randn(2, 4, 5, 7).double()), "torch.float64"),
+    (pointwise, (X[..., :1, :1], torch.randn(2, 4, 1, 1)), "a single channel or a single pixel"),
+    (lambda: FusedLayer(nn.Conv2d(6, 1, 1)), (X, torch.randn(2, 1, 5, 7)), "a single channel"),
     (pointwise, (X[:0],), "nothing to compute"),
     (pointwise, (X,), "no oneDNN"),
 ]
