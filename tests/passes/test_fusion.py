@@ -40,8 +40,7 @@ def fused(graph_module):
         ("other" if len(node.args) == 2 else "", modules[node.target].activation) for node in calls
     ]
     return [
-        (other, "none" if activation is None else activation.name)
-        for other, activation in found
+        (other, "none" if activation is None else activation.name) for other, activation in found
     ]
 
 

@@ -114,7 +114,12 @@ BAD = {
         "self.n",
         {"route": "fx"},
     ),
-    "too many inputs": (small, (X, X), GraphMismatch, r"\(self, input\) got 2 example inputs: too many"),
+    "too many inputs": (
+        small,
+        (X, X),
+        GraphMismatch,
+        r"\(self, input\) got 2 example inputs: too many",
+    ),
     "three for two": (
         lambda: nn.Bilinear(6, 6, 2).eval(),
         (X, X, X),
