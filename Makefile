@@ -92,7 +92,8 @@ clean:  # what was trained, graded or made stays in build/
 check-versions:
 	$(PYTHON) -m course.versions $(SETS)
 
-# uv, where it is there, is faster, and takes the torch that suits the machine.
+# uv, where it is there, is faster, and takes the torch that suits the machine. It asks an index that not every network
+# reaches; then pip does it.
 $(VENV)/.%: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "This course needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..."; exit 1; }
@@ -100,8 +101,8 @@ $(VENV)/.%: pyproject.toml constraints.txt
 	  || { echo "Python's venv module is missing; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	@if [ -n "$(TORCH_INDEX)" ]; then \
 	  $(PY) -m pip install --quiet torch torchvision --index-url $(TORCH_INDEX) --constraint constraints.txt; fi
-	@if command -v uv >/dev/null; then \
-	  uv pip install --quiet --python $(PY) --torch-backend auto --editable '.[$*]' --constraint constraints.txt; \
+	@if command -v uv >/dev/null && \
+	  uv pip install --quiet --python $(PY) --torch-backend auto --editable '.[$*]' --constraint constraints.txt; then :; \
 	else \
 	  $(PY) -m pip install --quiet --editable '.[$*]' --constraint constraints.txt; fi
 	@touch $@

@@ -42,7 +42,7 @@ COMMANDS = {
     "grade": ("course.commands.grade", "release, collect and grade assignments"),
 }
 
-
+SPELLINGS = {"quantise": "quantize", "fine-tune": "finetune"}
 GO_ON = ("train", "finetune", "quantize", "compress", "sweep", "grade")  # where they were stopped
 READ = ("checkpoint", "weights", "teacher")
 WRITTEN = ("output", "onnx", "log", "state", "handover")
@@ -78,7 +78,8 @@ def main(words: list[str] | None = None) -> int:
     """Run one command; the exit status is 0, 1 for a failure, 2 for wrong arguments, 130 for
     Ctrl-C.
     """
-    words = sys.argv[1:] if words is None else words
+    words = list(sys.argv[1:] if words is None else words)
+    words[:1] = [SPELLINGS.get(word, word) for word in words[:1]]
     overview = argparse.ArgumentParser(
         prog="python -m course",
         description="From BatchNorm to int8: the course's commands.",
@@ -96,7 +97,9 @@ def main(words: list[str] | None = None) -> int:
         if words[:1] == [name]:
             command = importlib.import_module(module)
             command.add_arguments(parser)
-    arguments = overview.parse_args(words)
+    arguments, unknown = overview.parse_known_args(words)
+    if unknown:  # the command says so with its own usage
+        menu.choices[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         refuse_one_file_for_two(arguments)
         return command.run(arguments) or 0

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DRIVE = Path("/content/drive/MyDrive")
@@ -21,6 +22,11 @@ GIVEN = (
     "numpy",
     "pandas",
 )  # never changed: the server's parts fit together
+# What a doctor may advise there: other versions of what is given would break the server.
+REMEDY = (
+    "run the first cell of a lesson again; if that does not help, start a new runtime, which has"
+    " the server's own libraries, and begin with that cell"
+)
 
 CELL = """\
 # On Google Colab and Kaggle this fetches the course. Anywhere else it does nothing.
@@ -58,11 +64,20 @@ def set_up() -> None:
         print("ready; your answers last as long as this session: download mine.py, or mount Drive")
 
 
+def here() -> bool:
+    """Whether this is such a server; a command that a cell starts has no `google.colab` loaded."""
+    return "COLAB_RELEASE_TAG" in os.environ or "KAGGLE_KERNEL_RUN_TYPE" in os.environ
+
+
+def project() -> dict[str, Any]:
+    """What pyproject.toml says of the course."""
+    return tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
 def needed() -> list[str]:
     """What a learner needs, as pyproject.toml names it, but for what every server has."""
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    named = project["dependencies"] + extras.get("study", [])
+    extras = project()["optional-dependencies"]
+    named = project()["dependencies"] + extras.get("study", [])
     names = [re.split(r"[ <>=!~;\[]", name)[0] for name in named]
     return [name for name in names if name not in (*GIVEN, "jupyterlab")]
 

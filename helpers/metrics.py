@@ -132,7 +132,7 @@ def profile(model: nn.Module, example_input: torch.Tensor) -> Profile:
         >>> profile(models.mobilenet_v2(), torch.zeros(1, 3, 32, 32)).params
         2236682
     """
-    saved = file_bytes(model) if getattr(model, "spec", None) is not None else None
+    saved = file_bytes(model) if models.spec_of(model) else None
     counter = _count(model, example_input)
     uncounted = tuple(sorted(counter.uncounted))
     return Profile(count_parameters(model), counter.flops // 2, saved, uncounted)

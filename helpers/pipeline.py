@@ -136,10 +136,11 @@ def as_saveable(model: nn.Module, dataset: Dataset) -> nn.Module:
 
     To load such a file takes a function that makes the module: `models.load(path, factory=...)`.
     """
-    if not hasattr(model, "spec"):
+    if not models.spec_of(model):
         whole = copy.deepcopy(model).eval()
         model = copy.deepcopy(whole)
-        model.spec = models.Spec(models.name_of(type(model)), {}, make=lambda: copy.deepcopy(whole))
+        spec = models.Spec(models.name_of(type(model)), {}, make=lambda: copy.deepcopy(whole))
+        models.set_spec(model, spec)
     set_default_normalization(dataset, model)
     metrics.check_scores(model, dataset)
     return model

@@ -41,3 +41,20 @@ def test_the_constraints_pin_every_dependency_and_nothing_else():
     everybody, extras = in_pyproject()
     assert set(names) == everybody.union(*extras.values())
     assert all(re.fullmatch(r"[\d.]+", version) for version in names.values())
+
+
+def bounds_in(listed):
+    """The lowest versions that are named: name -> version."""
+    return dict(one.split(">=") for one in listed if ">=" in one)
+
+
+def test_the_lowest_versions_are_those_that_are_tried_and_conda_has_the_same():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = project["dependencies"] + project["optional-dependencies"]["study"]
+    lowest = bounds_in(named)
+    oldest = tomllib.loads((ROOT / "course" / "versions.toml").read_text())["oldest"]
+    assert {name: version.removesuffix(".*") for name, version in oldest.items()} == lowest
+    text = (ROOT / "environment.yml").read_text()
+    conda = bounds_in(re.findall(r"^  - ([\w-]+>=[\d.]+)$", text, re.M))
+    del conda["python"]
+    assert {CONDA_NAMES.get(name, name): version for name, version in conda.items()} == lowest

@@ -4,6 +4,8 @@ import importlib
 import pytest
 
 from course.__main__ import COMMANDS, main
+from course.commands import grade
+from helpers import data
 from helpers.data import REPOSITORY
 
 
@@ -29,7 +31,14 @@ def test_wrong_words_exit_with_two_and_one_clear_line(words, capsys):
 @pytest.mark.parametrize(
     "words",
     [
-        ("quantize", "net.safetensors", "int8.safetensors", "--onnx", "./int8.safetensors"),
+        (
+            "quantize",
+            "net.safetensors",
+            "--output",
+            "int8.safetensors",
+            "--onnx",
+            "./int8.safetensors",
+        ),
         ("finetune", "net.safetensors", "--output", "net.safetensors", "--log", "net.safetensors"),
         ("train", "--output", "net.safetensors", "--state", "net.safetensors"),
         ("train", "--output", "a.safetensors", "--handover", "a.state"),
@@ -49,9 +58,9 @@ def test_wrong_words_exit_with_two_and_one_clear_line(words, capsys):
             "--output",
             "net.safetensors",
         ),
-        ("prune", "net.safetensors", "net.safetensors"),
+        ("prune", "net.safetensors", "--output", "net.safetensors"),
         ("compress", "fine-tuned.safetensors", "--output", "."),
-        ("quantize", "net.safetensors", "net.safetensors"),
+        ("quantize", "net.safetensors", "--output", "net.safetensors"),
     ],
 )
 def test_no_file_is_named_for_two_things(tmp_path, monkeypatch, capsys, words):
@@ -60,6 +69,55 @@ def test_no_file_is_named_for_two_things(tmp_path, monkeypatch, capsys, words):
     assert main([*words, "--data", "nowhere"]) == 1
     assert "are one file" in capsys.readouterr().err
     assert (tmp_path / "net.safetensors").read_bytes() == b"the only copy"
+
+
+TINY = "data/checkpoints/tiny.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("words", "usage", "says"),
+    [
+        (f"prune {TINY}", "prune", "required: --output"),
+        (f"quantize {TINY}", "quantize", "required: --output"),
+        (f"finetune {TINY}", "finetune", "required: --output"),
+        (f"quantise {TINY}", "quantize", "required: --output"),
+        (f"fine-tune {TINY}", "finetune", "required: --output"),
+        (f"prune {TINY} --output build/x.safetensors --depth 3", "prune", "arguments: --depth 3"),
+        (f"prune {TINY} small.safetensors --output build/x.safetensors", "prune", "small.safe"),
+        ("demo --folder there", "demo", "unrecognized arguments: --folder there"),
+    ],
+)
+def test_a_command_that_is_not_right_is_explained_with_its_own_usage(words, usage, says, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(words.split())
+    told = capsys.readouterr().err
+    assert stop.value.code == 2 and says in told
+    assert told.startswith(f"usage: python -m course {usage} ")
+
+
+def test_grade_alone_lists_its_commands(capsys):
+    assert main(["grade"]) == 2
+    told = capsys.readouterr().out
+    for command, (explanation, _) in grade.COMMANDS.items():
+        assert command in told.split() and explanation in " ".join(told.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("quantize {tiny} --output {folder}/x.safetensors --weight-bits 1", "from 2 to 8"),
+        ("quantize {tiny} --output {folder}/x.safetensors --activation-bits 9", "from 2 to 8"),
+        ("quantize {tiny} --output {folder}/x.safetensors --file-bytes 9", "the header takes"),
+        ("compress {tiny} --output {folder}/x --weight-bits 1", "from 2 to 8"),
+    ],
+)
+def test_impossible_bits_are_refused_before_images_are_looked_for(
+    words, says, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(data, "load_cifar10", lambda _: pytest.fail("it would download"))
+    tiny = REPOSITORY / TINY
+    assert main(words.format(tiny=tiny, folder=tmp_path).split()) == 1
+    assert says in capsys.readouterr().err
 
 
 def without_encoding(path):

@@ -49,10 +49,16 @@ class KnownRows:
         """The row of these values, if it is known."""
         return next((row for row in self.rows if matches(row, self.settings | wanted)), None)
 
-    def add(self, row: dict, seed: int | None = None) -> dict:
-        """Keep a row, at once, beside those that others have written since."""
+    def add(self, row: dict, seed: int | None = None, instead_of: dict | None = None) -> dict:
+        """Keep a row, at once, beside those that others have written since.
+
+        It takes the place of what has the values of `instead_of`.
+        """
         with FileLock(self.path.with_suffix(".lock")):
-            self.rows = [*self.read(), row | self.settings | provenance(seed)]
+            rows = self.read()
+            if instead_of is not None:
+                rows = [old for old in rows if not matches(old, self.settings | instead_of)]
+            self.rows = [*rows, row | self.settings | provenance(seed)]
             write_atomically(self.path, pd.DataFrame(self.rows).to_csv(index=False))
         print(row, flush=True)
         return row

@@ -33,10 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Take every step; each stage's file is written when it is made, the table and the report at
     the end.
     """
+    # Before anything is read or downloaded; engines have int8 kernels for separate additions.
+    recipe = Recipe(weight_bits=arguments.weight_bits, residual="separate")
     model, dataset = options.opened(arguments)
-    recipe = Recipe(
-        weight_bits=arguments.weight_bits, residual="separate"
-    )  # what engines have int8 kernels for
     settings = (arguments.ratio, arguments.epochs, recipe, arguments.scope)
     result = pipeline.compress(model, dataset, *settings, arguments.output, arguments.seed)
     write_atomically(arguments.output / "table.csv", result.table.to_csv(index=False))

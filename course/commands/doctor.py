@@ -12,6 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import NamedTuple
 
+from course import hosted
+
 COURSE = "batchnorm-to-int8"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 BUILD = Path(__file__).resolve().parents[2] / "build"
@@ -49,12 +51,13 @@ def python() -> Iterator[Finding]:
 
 def packages() -> Iterator[Finding]:
     """The course itself, and everything that pyproject.toml names."""
-    needs = importlib.metadata.requires(COURSE) or [] if installed(COURSE) else []
-    always = [need for need in needs if "extra" not in need]
-    missing = [need for need in (COURSE, *always) if not installed(need)]
-    remedy = (
-        re.sub(r"(.* .*)", r'"\1"', sys.executable) + " -m pip install -e . -c constraints.txt"
-    )  # quotes a space
+    always = hosted.project()["dependencies"]
+    wanted = always if hosted.here() else [COURSE, *always]
+    missing = [need for need in wanted if not installed(need)]
+    python = re.sub(r"(.* .*)", r'"\1"', sys.executable)  # quotes a space
+    remedy = f"{python} -m pip install -e . -c constraints.txt"
+    if hosted.here():
+        remedy = hosted.REMEDY
     yield Finding(
         not missing,
         f"packages: {', '.join(missing) + ' missing' if missing else 'all there'}",
@@ -95,11 +98,11 @@ def torch_pair() -> Iterator[Finding]:
     found = f"torch {first} with torchvision {second}{problem and f' do not fit ({problem})'}"
     remedy = (
         f"take both from one place: make clean lab TORCH_INDEX={CPU_INDEX} (CPU only), or without"
-        " TORCH_INDEX"
+        " TORCH_INDEX; without make, delete .venv and set up again, as README says"
     )
-    yield Finding(
-        not problem, found, f"{remedy}; without make, delete .venv and set up again, as README says"
-    )
+    if hosted.here():
+        remedy = hosted.REMEDY
+    yield Finding(not problem, found, remedy)
     if torch is None:
         return
     gpu = (

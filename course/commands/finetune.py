@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             )
         },
     )
-    parser.add_argument("--output", type=options.network, required=True, help="checkpoint to write")
+    options.add_output(parser, "checkpoint to write")
 
 
 def run(arguments: argparse.Namespace) -> int:

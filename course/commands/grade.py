@@ -56,7 +56,8 @@ TOGETHER = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the sub-commands of `grade` to a parser."""
-    menu = parser.add_subparsers(dest="grade_command", required=True)
+    menu = parser.add_subparsers(title="commands", metavar="COMMAND", dest="grade_command")
+    parser.set_defaults(explain=parser.print_help)
     for name, (explanation, settings) in COMMANDS.items():
         command = menu.add_parser(name, help=explanation)
         folder = {
@@ -73,7 +74,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Carry out one sub-command. Returns the exit status."""
+    """Carry out one sub-command, or list them. Returns the exit status."""
+    if args.grade_command is None:
+        args.explain()
+        return 2
     room = _open(args)
     with room.locked():
         for line in _do(args.grade_command, room, args):

@@ -60,6 +60,11 @@ def network(word: str) -> Path:
     return path
 
 
+def add_output(parser: argparse.ArgumentParser, text: str) -> None:
+    """Every command that writes a network calls it --output."""
+    parser.add_argument("--output", type=network, required=True, metavar="FILE", help=text)
+
+
 NETWORK = {
     "--model": (
         str,

@@ -38,18 +38,25 @@ def write_report(target: Path) -> list[Path]:
 def write_slides(folder: Path) -> list[Path]:
     """A deck for each lesson, and the talk, which shows the networks in a frame."""
     write_demo(folder / "demo.html")
-    notebooks = map(runner.executed, runner.lessons(talk=True))
-    return [slides.write_deck(notebook, folder / f"{notebook.stem}.html") for notebook in notebooks]
+    decks = []
+    for path in runner.lessons(talk=True):
+        notebook = runner.executed(path)
+        print(f"slides of {notebook.stem}", flush=True)
+        decks.append(slides.write_deck(notebook, folder / f"{notebook.stem}.html"))
+    return decks
 
 
 def write_demo(target: Path, own: dict[str, Path] | None = None) -> list[Path]:
     """The networks, which the page computes, and beside them the passes, with pictures of the
     committed sample.
     """
+    print("the networks as a page", flush=True)
     cifar = data.load_cifar10("sample")
     images = data.normalize(cifar.test_images[:8])
+    networks = demo.write_demo(target, cifar, (own or {}) | demo.shipped())
+    print("the passes as a page: each runs, and its answers are compared", flush=True)
     passes = steps.write_steps(target.with_name("passes.html"), models.pretrained(), images)
-    return [demo.write_demo(target, cifar, (own or {}) | demo.shipped()), passes]
+    return [networks, passes]
 
 
 def write_demo_with_own(target: Path) -> list[Path]:

@@ -17,7 +17,7 @@ BATCH = 128
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     options.add_network(parser)
-    parser.add_argument("output", type=options.network, help="where to write the small network")
+    options.add_output(parser, "where to write the small network")
     target = "is left of the whole network, as a share up to 1 or as a number"
     amounts = {
         "--ratio": (0.5, "share of each group that goes"),

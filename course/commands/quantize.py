@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     start = Recipe()
     options.add_network(parser)
-    parser.add_argument("output", type=options.network, help="where to write the quantized network")
+    options.add_output(parser, "where to write the quantized network")
     settings = {
         "--weight-bits": (start.weight_bits, "2 to 8"),
         "--activation-bits": (start.activation_bits, "2 to 8"),
@@ -46,14 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Quantize, save, and say what it takes."""
+    recipe = recipe_from(arguments)  # before anything is read or downloaded
     model, dataset = options.opened(arguments)
-    split, recipe = dataset.split(), recipe_from(arguments)
+    split = dataset.split()
     images = split.train_images[: arguments.images]
     if arguments.file_bytes is not None:
-        if arguments.file_bytes <= HEADER_BYTES:
-            raise QuantizationError(
-                f"--file-bytes {arguments.file_bytes}: the header takes {HEADER_BYTES}; give more"
-            )
         recipe = mixed_recipe(
             model, images[:SCAN_IMAGES], arguments.file_bytes - HEADER_BYTES, recipe
         )
@@ -96,6 +93,10 @@ def recipe_from(arguments: argparse.Namespace) -> Recipe:
     if arguments.qat_epochs and (arguments.rounding == "learned" or arguments.bias_correction):
         raise QuantizationError(
             "training chooses codes and biases itself: leave --rounding and --bias-correction out"
+        )
+    if arguments.file_bytes is not None and arguments.file_bytes <= HEADER_BYTES:
+        raise QuantizationError(
+            f"--file-bytes {arguments.file_bytes}: the header takes {HEADER_BYTES}; give more"
         )
     chosen = {
         f.name: getattr(arguments, f.name) for f in fields(Recipe) if hasattr(arguments, f.name)

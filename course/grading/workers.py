@@ -25,7 +25,7 @@ def executor(scheduler: str | None, workers: int | None) -> Iterator[tuple[Execu
     try:
         from distributed import Client
     except ImportError:
-        remedy = 'pip install "batchnorm-to-int8[cluster]"'
+        remedy = "pip install -e '.[cluster]' -c constraints.txt"
         raise BoxError(f"--scheduler needs Dask, which is not installed: {remedy}") from None
     with Client(scheduler) as client:
         cluster = client.get_executor(pure=False)

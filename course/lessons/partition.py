@@ -29,8 +29,8 @@ from torch.fx.passes.operator_support import (  # noqa: F401  (offered here, too
 )
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
-from helpers.graphs.effects import called_modules, callee
-from helpers.graphs.matching import find
+from course.lessons.patterns import find
+from helpers.graphs.operations import callee
 from helpers.graphs.patterns import OpPattern
 
 Partition = tuple[fx.Node, ...]
@@ -39,7 +39,7 @@ Partition = tuple[fx.Node, ...]
 def from_ops(targets: Iterable[Any]) -> OperatorSupportBase:
     """Support for nodes that call one of `targets`: functions, method names or module classes."""
     targets = frozenset(targets)
-    return create_op_support(lambda modules, node: callee(node, modules) in targets)
+    return create_op_support(lambda modules, node: callee(node) in targets)
 
 
 def from_patterns(
@@ -63,7 +63,7 @@ def covered_by_both(
     """Support for whole matches of which the operators support every node; an engine needs all of a
     pattern.
     """
-    modules = called_modules(graph_module)
+    modules = dict(graph_module.named_modules())
     return from_patterns(
         graph_module, patterns, lambda m: all(ops.is_node_supported(modules, node) for node in m)
     )
@@ -87,9 +87,8 @@ def propose(
     everything = CapabilityBasedPartitioner(
         graph_module, support, allows_single_node_partition=True
     )
-    modules = called_modules(graph_module)
     found = [tuple(sorted(proposed.nodes)) for proposed in everything.propose_partitions()]
-    counts = [sum(callee(node, modules) not in non_compute for node in nodes) for nodes in found]
+    counts = [sum(callee(node) not in non_compute for node in nodes) for nodes in found]
     return sorted(
         nodes
         for nodes, count in zip(found, counts, strict=True)

@@ -27,10 +27,11 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from course.lessons.replacing import PROVENANCE, copy_meta
 from helpers.graphs.editing import Editor
 from helpers.graphs.errors import Declined, GraphMismatch, UnsupportedCase
 from helpers.graphs.operations import attribute, target_name
-from helpers.graphs.rewriting import PROVENANCE, Outcome, copy_meta
+from helpers.graphs.rewriting import Outcome
 from helpers.passes.folder import Pass
 
 

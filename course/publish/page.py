@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import mistune
-from latex2mathml.converter import convert
 from nbformat import NotebookNode
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
@@ -68,6 +67,8 @@ def formula(latex: str, display: str) -> str:
 
     A prime is high up already, so it is set beside its letter and not above it.
     """
+    from latex2mathml.converter import convert  # a lesson that shows the demo has no formula
+
     prime = r"<msup>(<mi>\w</mi>)<mi>&#x02032;</mi></msup>"
     return re.sub(prime, r"\1<mo lspace='0'>&#x02032;</mo>", convert(latex, display=display))
 

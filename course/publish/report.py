@@ -29,7 +29,10 @@ def write_report(notebooks: list[Path], target: Path) -> Path:
         ]  # the SVGs were written when the notebook ran
         write_atomically(target.parent / "figures" / f"{name}.png", base64.b64decode(data))
     links = {f"{stem}.ipynb": f"#{stem}" for stem in contents}
-    sections = [section(stem, notebook, links) for stem, notebook in contents.items()]
+    sections = []
+    for stem, notebook in contents.items():
+        print(f"report of {stem}", flush=True)
+        sections.append(section(stem, notebook, links))
     menu = [
         f'<a href="#{stem}">{html.escape(page.title_of(nb))}</a>' for stem, nb in contents.items()
     ]

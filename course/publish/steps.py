@@ -13,6 +13,18 @@ from helpers.passes.optimizer import PIPELINES
 from helpers.passes.passer import Passer, Row
 from helpers.plots.graphs import Outline, arrange, compare, outline
 
+SENTENCES = {
+    "canonicalize": "Every way to write an operation becomes one, which the other passes look for.",
+    "constant_folding": "What is computed from constants alone is computed once, and stored.",
+    "elim_identity": "Operations that return their input, such as dropout in inference, go.",
+    "linear_folding": "A product with a constant matrix becomes a linear layer.",
+    "conv_bn_folding": "BatchNorm moves into the weights and bias of the layer before it.",
+    "conv_add_folding": "A constant that is added to a layer's result moves into its bias.",
+    "conv_mul_folding": "A constant factor behind a layer moves into its weights and bias.",
+    "dead_code": "What nothing reads any more goes, with its parameters.",
+    "fusion": "A convolution, an addition and an activation become one kernel.",
+    "contiguity": "What depends on the order of numbers in memory gets the order it expects.",
+}
 ROWS = 16  # of boxes above each other, before the drawing goes on in the next column
 
 
@@ -55,6 +67,7 @@ def stage(row: Row, before: Outline, after: Outline) -> dict[str, Any]:
     went |= {name: "declined" for name in declined if name in went}
     return {
         "name": row.name,
+        "sentence": SENTENCES[row.name],
         "changed": len(row.result.changed),
         "declined": len(row.result.declined),
         "before": drawing(before, went, notes),

@@ -30,6 +30,7 @@ FILES = {
     "pruning_quality.csv": "python -m course.benchmarks.pruning_quality",
     "pruning_unstructured.csv": "python -m course.benchmarks.pruning_unstructured",
     "tiny_rounding.csv": "python -m course.benchmarks.tiny_rounding",
+    "wild.csv": "python -m course.benchmarks.wild --package PACKAGE",
     "published.csv": "written by hand, with sources",
     "README.md, chart.svg, chart-dark.svg, and the first screen of the course's README": "python -m course results",
 }

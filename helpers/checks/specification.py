@@ -162,7 +162,7 @@ class Assignment:
 
 
 def generator(*parts: str | int) -> torch.Generator:
-    """Return a generator seeded from a few words, such as a class secret and the name of an item."""
+    """A generator seeded from a few words, such as a class secret and the name of an item."""
     digest = hashlib.sha256("\0".join(str(part) for part in parts).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 

@@ -13,5 +13,5 @@ In the order in which to read it:
 Example:
     >>> graph_module = tracing.trace(model, (x,))
     >>> conv = patterns.OpPattern([nn.Conv2d], name="conv")
-    >>> matching.find(graph_module, patterns.OpPattern([nn.BatchNorm2d], (conv,)))
+    >>> rewriting.rewrite(graph_module, {patterns.OpPattern([nn.BatchNorm2d], (conv,)): rule})
 """

@@ -14,32 +14,25 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from helpers.graphs.effects import Storage, attribute
+from helpers.graphs.effects import Storage
+from helpers.graphs.operations import attribute
 
 
 class Editor:
     """The modules and tensors of one graph."""
 
     def __init__(self, graph_module: fx.GraphModule):
-        self.graph_module, self.graph = graph_module, graph_module.graph
-        self.layers: dict[
-            Any, str
-        ] = {}  # made of functional calls (layers.py): what tells two apart -> path
-        self.parameters: dict[
-            int, tuple
-        ] = {}  # id of a buffer that a layer now holds -> parameter, and the buffer
-        self.folded: dict[
-            Any, tuple
-        ] = {}  # a layer, and what is folded into it -> path and new layer, to be shared
+        self.graph_module = graph_module
+        self.graph = graph_module.graph
+        # A layer that was made of a functional call: what tells two apart -> path (layers.py).
+        self.layers: dict[Any, str] = {}
+        # A layer and what is folded into it -> path and new layer, to be shared.
+        self.folded: dict[Any, tuple] = {}
 
     @functools.cached_property
     def storage(self) -> Storage:
         """Who shares storage with whom, and who writes; found out at the first question."""
         return Storage(self.graph_module)
-
-    def module(self, node: fx.Node) -> nn.Module | None:
-        """What a call_module node calls."""
-        return attribute(self.graph_module, node.target) if node.op == "call_module" else None
 
     def tensor(self, value: Any) -> torch.Tensor | None:
         """The tensor that a get_attr node reads; None for anything else."""
@@ -48,29 +41,16 @@ class Editor:
         found = attribute(self.graph_module, value.target)
         return found if isinstance(found, torch.Tensor) else None
 
-    def parameter(self, tensor: torch.Tensor | None) -> nn.Parameter | None:
-        """A tensor as the parameter of a layer, the same one for all layers that read it."""
-        if tensor is None or isinstance(tensor, nn.Parameter):
-            return tensor
-        return self.parameters.setdefault(
-            id(tensor), (nn.Parameter(tensor, requires_grad=False), tensor)
-        )[0]
-
     def swap_module(self, node: fx.Node, module: nn.Module) -> None:
         """Make a call_module node call another module, under the old name if nobody else reads
         anything there.
         """
-        path, inside = node.target, f"{node.target}."
-        readers = (
-            n
-            for op in ("call_module", "get_attr")
-            for n in self.graph.find_nodes(op=op, sort=False)
-        )
+        path = node.target
+        readers = [n for n in self.graph.nodes if n.op in ("call_module", "get_attr")]
         others = {reader.target for reader in readers if reader is not node}
         # A network may call both a block as a whole and, elsewhere, one of its layers.
-        if not others.isdisjoint(prefixes(path)) or any(
-            other.startswith(inside) for other in others
-        ):
+        inside = [other for other in others if other.startswith(f"{path}.")]
+        if inside or not others.isdisjoint(prefixes(path)):
             path = self.free_name(path)
         owner, _, name = path.rpartition(".")  # set_submodule asks five times as long
         setattr(attribute(self.graph_module, owner), name, module)
@@ -99,9 +79,14 @@ class Editor:
 
     def free_name(self, path: str) -> str:
         """`path` itself, or the first of path_1, path_2, ... under which nothing hangs."""
-        holder = attribute(self.graph_module, path.rpartition(".")[0])
-        paths = itertools.chain([path], (f"{path}_{count}" for count in itertools.count(1)))
-        return next(one for one in paths if not hasattr(holder, one.rpartition(".")[2]))
+        owner = path.rpartition(".")[0]
+        holder = attribute(self.graph_module, owner)
+        free = path
+        count = 0
+        while hasattr(holder, free.removeprefix(f"{owner}.")):
+            count += 1
+            free = f"{path}_{count}"
+        return free
 
     def replace(self, node: fx.Node, value: Any) -> None:
         """Give all users of a node something else, and take the node away."""

@@ -3,7 +3,7 @@ whether it is random.
 
     x = torch.tensor([1., 2.])      what is asked                          the answer
     y = x.view(2, 1)                is_fresh: is it new storage?           no, it shares that of x
-    z = y.add_(1)                   written_inputs: where does it write?   into y, so x is [2., 3.]
+    z = y.add_(1)                   written: where does it write?          into y, so x is [2., 3.]
     r = F.dropout(x, 0.5, True)     is_random: is it another in each call? yes
     s = F.relu(x)                   is_pure: may it go if no node uses s?  yes
     torch._assert(x, "...")                                                no, it may raise
@@ -25,10 +25,10 @@ from helpers.graphs.operations import (
     FRESH,
     attribute,
     bare_name,
+    called_module,
     is_in_place,
     is_torch_function,
     name_of,
-    target_name,  # noqa: F401  (for matching and plots)
 )
 
 # What writes into the tensors behind its first argument, unless a setting is off: the setting's
@@ -40,26 +40,6 @@ WRITES_STATE = {
     "embedding_bag": (3, "max_norm", None),
 }
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-
-
-def op_name(node: fx.Node) -> str:
-    """What a function or method node calls where that is defined: "add_" for `x.add_(y)`."""
-    return bare_name(node.target)
-
-
-def called_modules(graph_module: fx.GraphModule) -> dict[str, nn.Module]:
-    """The modules that a graph calls, by path."""
-    paths = {node.target for node in graph_module.graph.find_nodes(op="call_module", sort=False)}
-    return {path: attribute(graph_module, path) for path in paths}
-
-
-def callee(node: fx.Node, modules: Mapping[str, nn.Module]) -> Any:
-    """What a node calls, as patterns name it: a function, a method name or a module class; None if
-    it calls nothing.
-    """
-    if node.op == "call_module":
-        return type(modules.get(node.target))
-    return node.target if node.op in ("call_function", "call_method") else None
 
 
 def is_torch(node: fx.Node) -> bool:
@@ -76,9 +56,8 @@ def has_hooks(called: Any) -> bool:
     return False
 
 
-def _is_known(module: nn.Module | None) -> bool:
-    if module is None:
-        return False
+def _is_known(module: nn.Module) -> bool:
+    """Whether all of a module is torch's own, or this package's."""
     for part in module.modules():
         ours = type(part).__module__.startswith("torch.nn.") or _makes_new(part)
         if not ours or has_hooks(part):
@@ -86,37 +65,46 @@ def _is_known(module: nn.Module | None) -> bool:
     return True
 
 
-def _makes_new(module: nn.Module | None) -> bool:
+def _makes_new(module: nn.Module) -> bool:
     """Whether it makes a new tensor and does nothing else; a class of this package, as
     `FusedLayer`, says that it does.
     """
     return name_of(type(module)) in FRESH or getattr(module, "only_computes", False)
 
 
-def written_inputs(node: fx.Node, module: nn.Module | None = None) -> list[fx.Node]:
-    """The nodes into whose values this one writes; `module` is what a call_module node calls."""
-    if node.op not in ("call_module", "call_function", "call_method"):
+def written(node: fx.Node) -> list[Any]:
+    """What a node writes into: nodes, for their values, and tensors of the module that it calls."""
+    module = called_module(node)
+    if module is not None:
+        return _written_by_module(node, module)
+    if node.op not in ("call_function", "call_method"):
         return []
-    if node.op == "call_module":
-        understood = _is_known(module)
-    else:
-        understood = is_torch(node)
-    return nodes_in(_written(node, module)) if understood else node.all_input_nodes
+    return nodes_in(_written(node)) if is_torch(node) else node.all_input_nodes
 
 
-def _written(node: fx.Node, module: nn.Module | None) -> Any:
-    """Those of the arguments into which a node writes that is known to be torch's."""
-    first = node.args[:1] or tuple(node.kwargs.values())[:1]
-    if node.op == "call_module":
-        return first if getattr(module, "inplace", False) else None
+def _written_by_module(node: fx.Node, module: nn.Module) -> list[Any]:
+    """Its own tensors are statistics of the batch, or an embedding's rows above `max_norm`."""
+    stored = [*module.parameters(), *module.buffers()]
+    if not _is_known(module):
+        return [*node.all_input_nodes, *stored]
+    into = node.all_input_nodes if getattr(module, "inplace", False) else []
+    for part in module.modules():
+        measures = part.training and isinstance(part, nn.modules.batchnorm._NormBase)
+        if measures or getattr(part, "max_norm", None) is not None:
+            return [*into, *stored]
+    return into
+
+
+def _written(node: fx.Node) -> Any:
+    """The arguments into which a function or method of torch writes."""
     name = bare_name(node.target)
     state = WRITES_STATE.get(name.removeprefix("native_"))
-    if state is not None and _setting(node, *state) not in (False, None):
+    if state is not None and setting(node, *state) not in (False, None):
         return node.args[1:], node.kwargs
     if isinstance(node.target, torch._ops.OpOverload):
         return written_arguments(node.target, node.args, node.kwargs)
     if is_in_place(node.target) or _has_inplace(node):
-        return first
+        return node.args[:1] or tuple(node.kwargs.values())[:1]
     return node.kwargs.get("out")
 
 
@@ -125,21 +113,6 @@ def nodes_in(value: Any) -> list[fx.Node]:
     found: list[fx.Node] = []
     fx.map_arg(value, found.append)
     return found
-
-
-def writes_own(module: nn.Module | None) -> bool:
-    """Whether a call of this module may write into its own tensors: statistics of the batch, rows
-    above `max_norm`.
-    """
-    if module is None:
-        return False
-    if not _is_known(module):
-        return True
-    for part in module.modules():
-        measures = part.training and isinstance(part, nn.modules.batchnorm._NormBase)
-        if measures or getattr(part, "max_norm", None) is not None:
-            return True
-    return False
 
 
 def written_arguments(
@@ -157,11 +130,11 @@ def written_arguments(
 
 def _has_inplace(node: fx.Node) -> bool:
     """Whether a function is called with `inplace` as anything but False."""
-    position = _inplace_position(node.target) if node.op == "call_function" else len(node.args)
-    return _setting(node, position, "inplace", False) is not False
+    return setting(node, _inplace_position(node.target), "inplace", False) is not False
 
 
-def _setting(node: fx.Node, position: int, name: str, default: Any) -> Any:
+def setting(node: fx.Node, position: int, name: str, default: Any) -> Any:
+    """An argument that may be given by position or by name, or its default."""
     if position < len(node.args):
         return node.args[position]
     return node.kwargs.get(name, default)
@@ -169,7 +142,9 @@ def _setting(node: fx.Node, position: int, name: str, default: Any) -> Any:
 
 @functools.cache
 def _inplace_position(function: Any) -> int:
-    """Where `inplace` stands among the arguments of a function; behind them all if there is none."""
+    """Where `inplace` stands among the arguments of a function; behind them all if it has none, as
+    a method has.
+    """
     try:
         names = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
@@ -177,27 +152,26 @@ def _inplace_position(function: Any) -> int:
     return names.index("inplace") if "inplace" in names else 99
 
 
-def is_fresh(node: fx.Node, module: nn.Module | None = None) -> bool:
+def is_fresh(node: fx.Node) -> bool:
     """Whether the result is a new tensor that shares storage with none of the node's inputs."""
-    if node.op == "call_module":
-        return (
-            _makes_new(module) and not has_hooks(module) and not getattr(module, "inplace", False)
-        )
+    module = called_module(node)
+    if module is not None:
+        in_place = getattr(module, "inplace", False)
+        return _makes_new(module) and not has_hooks(module) and not in_place
     name = bare_name(node.target)
     if name in ARITHMETIC and not isinstance(node.meta.get("val"), torch.Tensor):
         return False  # tuples add, too, and hold the same tensors afterwards
     return name in FRESH and is_torch(node) and not _has_inplace(node) and "out" not in node.kwargs
 
 
-def is_random(node: fx.Node, module: nn.Module | None = None) -> bool:
+def is_random(node: fx.Node) -> bool:
     """Whether a call may draw random numbers: that of a module if a part of it is in train mode."""
+    module = called_module(node)
     if module is not None:
         return any(part.training for part in module.modules())
     name = bare_name(node.target)
     if "dropout" in name:
-        arguments = (*node.args[2:], *node.kwargs.values())
-        flags = [value for value in arguments if isinstance(value, (bool, fx.Node))]
-        return flags[:1] != [False]
+        return setting(node, 2, "training", True) is not False
     return draws(name)
 
 
@@ -216,15 +190,16 @@ def draws(name: str) -> bool:
     )
 
 
-def is_pure(node: fx.Node, module: nn.Module | None = None) -> bool:
+def is_pure(node: fx.Node) -> bool:
     """Whether this node may go, provided that no node uses its result: it has no other effect."""
-    if node.op == "call_module":
-        return not (writes_own(module) or is_random(node, module) or written_inputs(node, module))
     if node.op == "get_attr":
         return True
-    if not is_torch(node) or bare_name(node.target).startswith("_assert"):
-        return False
-    return not (written_inputs(node) or is_random(node))
+    module = called_module(node)
+    if module is not None:
+        understood = _is_known(module)
+    else:
+        understood = is_torch(node) and not bare_name(node.target).startswith("_assert")
+    return understood and not written(node) and not is_random(node)
 
 
 class Storage:
@@ -235,26 +210,23 @@ class Storage:
     def __init__(self, graph_module: fx.GraphModule):
         # A node, or the address of a tensor's storage -> all that share it.
         self._shared: dict[Any, set[Any]] = {}
-        modules = called_modules(graph_module)
-        written: list[Any] = []
+        targets: list[Any] = []
         returned: list[Any] = []
         self.writers: list[fx.Node] = []  # in graph order
         for node in graph_module.graph.nodes:
-            module = modules.get(node.target) if node.op == "call_module" else None
             if node.op == "get_attr":
                 self._join(node, address(attribute(graph_module, node.target)))
             elif node.op == "output":
                 returned = node.all_input_nodes
-            elif not is_fresh(node, module):
+            elif not is_fresh(node):
                 for value in node.all_input_nodes:
                     self._join(node, value)
-            into: list[Any] = written_inputs(node, module)
-            if writes_own(module):
-                into = [*into, *map(address, (*module.parameters(), *module.buffers()))]
+            into = written(node)
             if into:
                 self.writers.append(node)
-                written += into
-        self._written = self._reached(written)
+                targets += into
+        addresses = [part if isinstance(part, fx.Node) else address(part) for part in targets]
+        self._written = self._reached(addresses)
         self._returned = self._reached(returned)
 
     def is_written(self, node: fx.Node) -> bool:
@@ -263,9 +235,10 @@ class Storage:
         """
         return node in self._written
 
-    def is_tensor_written(self, tensor: torch.Tensor | None) -> bool:
-        """The same for a parameter or buffer of the network."""
-        return tensor is not None and address(tensor) in self._written
+    def is_module_written(self, module: nn.Module) -> bool:
+        """Whether the graph may write into a parameter or buffer of a module."""
+        stored = (*module.parameters(), *module.buffers())
+        return not self._written.isdisjoint(map(address, stored))
 
     def is_returned(self, node: fx.Node) -> bool:
         """Whether the network returns the value of `node`, or a view of it: the caller may write
@@ -274,7 +247,7 @@ class Storage:
         return node in self._returned
 
     def is_kept(self, node: fx.Node) -> bool:
-        """Whether the value of `node` may be, or be a view of, an input or a tensor of the network."""
+        """Whether `node` may give an input or a tensor of the network, or a view of one."""
         return any(
             not isinstance(value, fx.Node) or value.op == "placeholder"
             for value in self._reached([node])

@@ -11,7 +11,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def source_line(node: fx.Node) -> str | None:
-    """Where in the user's code a node came from, as "file:line": the last frame outside of torch."""
+    """Where in the user's code a node came from, as "file:line": the last frame outside torch."""
     frames = _FRAME.findall(node.stack_trace or "")
     own = [frame for frame in frames if f"{os.sep}torch{os.sep}" not in frame[0]] or frames
     return ":".join(own[-1]) if own else None

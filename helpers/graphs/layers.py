@@ -8,6 +8,7 @@ A layer's settings must be literals and its tensors constants of the network tha
 Otherwise the call stays as it is, and the reason is given.
 """
 
+import functools
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from helpers.graphs.operations import (
 TENSORS = ("weight", "bias", "running_mean", "running_var")
 
 
-def opaque(module: nn.Module) -> str | None:
+def why_not_ordinary(module: nn.Module) -> str | None:
     """Why a module may compute something else than its class says, or None."""
     if "parametrizations" in module._modules:
         return (
@@ -41,10 +42,15 @@ def opaque(module: nn.Module) -> str | None:
     if has_hooks(module):
         return "it has hooks, which may see or change its input and output: remove them first"
     if (
-        replaced := {"forward", *TENSORS} & vars(module).keys()
-    ):  # a plain attribute hides the parameter of its name
+        replaced := (_methods(type(module)) | {*TENSORS}) & vars(module).keys()
+    ):  # a plain attribute hides the parameter or method of its name
         return f"its {min(replaced)} was replaced on the instance"
     return None
+
+
+@functools.cache
+def _methods(cls: type) -> frozenset[str]:
+    return frozenset(name for name in dir(cls) if callable(getattr(cls, name)))
 
 
 def output_channels(layer: nn.Module) -> int:
@@ -85,12 +91,10 @@ def convert(node: fx.Node, editor: Editor) -> None:
     key = (name, rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
     reads = [read for read in node.all_input_nodes if read.op == "get_attr"]
     if key not in editor.layers:
-        held = tensors | {part: editor.parameter(tensors[part]) for part in ("weight", "bias")}
-        module = (
-            _norm(rank(node), settings, **held)
-            if name == "batch_norm"
-            else _layer(name, settings, **held)
-        )
+        if name == "batch_norm":
+            module = _norm(rank(node), settings, **tensors)
+        else:
+            module = _layer(name, settings, **tensors)
         editor.layers[key] = _place(node, reads[0].target.rpartition(".")[0], tensors, editor)
         editor.graph_module.set_submodule(editor.layers[key], module.eval())
     editor.retarget(node, "call_module", editor.layers[key], (source,), {})
@@ -137,7 +141,8 @@ def _layer(name: str, settings: dict[str, Any], weight: Any, bias: Any, **_: Any
     if name == "linear":
         if weight.dim() != 2:
             raise Declined(f"its weight has {weight.dim()} dimensions, and nn.Linear takes 2")
-        return with_tensors(nn.Linear(*weight.shape[::-1], bias=False, device="meta"), **tensors)
+        layer = nn.Linear(*weight.shape[::-1], bias=False, device="meta")
+        return with_tensors(layer.requires_grad_(False), **tensors)
     transposed = settings.pop("transposed", name.startswith("conv_transpose"))
     if not transposed:
         settings.pop("output_padding", None)
@@ -155,7 +160,9 @@ def _layer(name: str, settings: dict[str, Any], weight: Any, bias: Any, **_: Any
         "device": "meta",
     }
     cls = (TRANSPOSED if transposed else CONVS)[dimensions - 1]
-    return with_tensors(cls(*(channels if transposed else channels[::-1]), **settings), **tensors)
+    layer = cls(*(channels if transposed else channels[::-1]), **settings)
+    # A buffer that becomes a weight does not train.
+    return with_tensors(layer.requires_grad_(False), **tensors)
 
 
 def _norm(

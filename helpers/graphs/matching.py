@@ -1,18 +1,13 @@
 """Looks a pattern up in a graph, which it never changes.
 
-`find` tells what matches, and why a piece that almost matched was declined. It goes from an anchor
-to its operands. Operations are compared before values, so a reason is only ever about a piece of
-graph that has the *shape* of the pattern. Unlike in torch's `SubgraphMatcher`, modules are compared
-by class and not by name, operands of commutative operations may stand in either order, and there
-are reasons.
-
-Example:
-    >>> silu = pattern_of(lambda x: x * torch.sigmoid(x))
-    >>> [(near_miss.node, near_miss.reason) for near_miss in find(graph_module, silu).declined]
+The search goes from an anchor to its operands. It tells why a piece that almost matched did not.
+Operations are compared before values, so a reason is only ever about a piece of graph that has the
+*shape* of the pattern. Unlike in torch's `SubgraphMatcher`, modules are compared by class and not
+by name, operands of commutative operations may stand in either order, and there are reasons.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import fx
@@ -20,63 +15,10 @@ from torch import fx
 from helpers.graphs.editing import Editor
 from helpers.graphs.effects import nodes_in
 from helpers.graphs.errors import Declined
-from helpers.graphs.operations import attribute
+from helpers.graphs.operations import attribute, called_module, callee
 from helpers.graphs.patterns import Constant, Match, OpPattern, Value
 
 Bound = dict[Any, Any]  # pattern node -> graph node, or the literal that stands there
-
-
-class NearMiss(NamedTuple):
-    """A piece of graph that has the shape of the pattern, and what keeps it from being a match."""
-
-    node: fx.Node
-    reason: str
-
-
-class Found(NamedTuple):
-    """What a search brought: the matches and the near misses, both in graph order."""
-
-    matches: list[Match]
-    declined: list[NearMiss]
-
-
-def find(
-    graph_module: fx.GraphModule,
-    pattern: OpPattern,
-    *,
-    match_output: bool = False,
-    match_placeholders: bool = False,
-    any_literals: bool = False,
-    allow_overlap: bool = False,
-) -> Found:
-    """Find every place where a pattern fits, and the near misses.
-
-    Args:
-        match_output: the pattern's result must be exactly what the network returns.
-        match_placeholders: the pattern's values must be inputs of the network.
-        any_literals: every literal of the pattern stands for any literal.
-        allow_overlap: keep matches that share operations; otherwise the first in graph order wins.
-    """
-    found = Found([], [])
-    claimed: dict[fx.Node, fx.Node] = {}
-    returned = graph_module.graph.output_node().args[0]
-    matcher = Matcher(Editor(graph_module), match_placeholders, any_literals)
-
-    def accept(match: Match) -> None:
-        if match_output and returned is not match.anchor:
-            raise Declined(f"is not what the network returns ({returned})")
-        shared = [node for node in match.vanishing if node in claimed]
-        if shared and not allow_overlap:
-            raise Declined(f"{shared[0]} already belongs to the match at {claimed[shared[0]]}")
-        claimed.update(dict.fromkeys(match.vanishing, match.anchor))
-        found.matches.append(match)
-
-    for anchor in matcher.anchors(pattern):
-        try:
-            matcher.first(pattern, anchor, accept)
-        except Declined as reason:
-            found.declined.append(NearMiss(anchor, str(reason)))
-    return found
 
 
 class Matcher:
@@ -84,18 +26,14 @@ class Matcher:
     backtracking.
     """
 
-    def __init__(
-        self, editor: Editor, match_placeholders: bool = False, any_literals: bool = False
-    ):
+    def __init__(self, editor: Editor):
         self.editor = editor
-        self.match_placeholders = match_placeholders
-        self.any_literals = any_literals
         self.reason: Declined | None = None  # the first one at the current anchor
 
     def anchors(self, pattern: OpPattern) -> list[fx.Node]:
         """The nodes that may be the result of a pattern, in graph order."""
         nodes = self.editor.graph.nodes
-        return [node for node in nodes if self._callee(node) in pattern.targets]
+        return [node for node in nodes if callee(node) in pattern.targets]
 
     def first(self, pattern: OpPattern, anchor: fx.Node, use: Callable[[Match], Any]) -> Any:
         """What `use` makes of the first match that it does not decline; None for another shape.
@@ -136,7 +74,7 @@ class Matcher:
         elif isinstance(part, (list, tuple)) and isinstance(value, (list, tuple)):
             if len(part) == len(value):
                 yield from self._all(list(zip(part, value, strict=True)), bound)
-        elif not nodes_in(value) and (self.any_literals or part == value):
+        elif not nodes_in(value) and part == value:
             yield bound
 
     def _all(self, pairs: list[tuple[Any, Any]], bound: Bound) -> Iterator[Bound]:
@@ -149,7 +87,7 @@ class Matcher:
             yield from self._all(others, one)
 
     def _operation(self, part: OpPattern, node: Any, bound: Bound) -> Iterator[Bound]:
-        if not isinstance(node, fx.Node) or self._callee(node) not in part.targets:
+        if not isinstance(node, fx.Node) or callee(node) not in part.targets:
             return
         if len(node.args) < len(part.args) or not part.kwargs.keys() <= node.kwargs.keys():
             return
@@ -167,17 +105,9 @@ class Matcher:
                 else:
                     self._decline(Declined(f"{node} also passes {', '.join(surplus)}"))
 
-    def _callee(self, node: fx.Node) -> Any:
-        """What a node calls, as patterns name it; None if it calls nothing."""
-        if node.op == "call_module":
-            return type(self.editor.module(node))
-        return node.target if node.op in ("call_function", "call_method") else None
-
     def _check_value(self, part: Value, value: Any) -> None:
         """Decline a graph node or literal that is not this value."""
         is_node = isinstance(value, fx.Node)
-        if self.match_placeholders and not (is_node and value.op == "placeholder"):
-            raise Declined(f"{value} is not an input of the network")
         if isinstance(part, Constant):
             if is_node and value.op != "get_attr":
                 raise Declined(f"{value} is not a constant")
@@ -193,10 +123,10 @@ class Matcher:
 
 def _check_intermediates(match: Match) -> None:
     """An intermediate that is needed outside the match cannot vanish."""
-    for node in match.returning:
-        if node is match.anchor:
-            continue
+    for node in match.vanishing:
         users = [user for user in node.users if user not in match.vanishing]
+        if node is match.anchor or not users:
+            continue
         if any(user.op == "output" for user in users):
             raise Declined(f"{node} is also returned")
         raise Declined(f"{node} is also used by {', '.join(map(str, users))}")
@@ -214,8 +144,8 @@ def _check_written_between(match: Match) -> None:
     if any(storage.is_written(source) for node in inside for source in node.all_input_nodes):
         raise Declined(f"{place} inputs")
     for node in inside:
-        layer = match.editor.module(node)
-        if layer is None or node is match.anchor:
+        module = called_module(node)
+        if module is None or node is match.anchor:
             continue
-        if any(map(storage.is_tensor_written, (*layer.parameters(), *layer.buffers()))):
+        if storage.is_module_written(module):
             raise Declined(f"{place} weights or statistics")

@@ -1,4 +1,4 @@
-"""What the operations of a graph are, said once: what each is called, how it is written in canonical
+"""What the operations of a graph are, said once: the name of each, how it is written in canonical
 form, and what is known of it.
 
 The same operation has many spellings: `nn.ReLU(inplace=True)`, `F.relu`, `torch.relu_`, `x.relu()`,
@@ -54,16 +54,29 @@ def operation(node: fx.Node) -> str:
 
     A class or function that is not torch's has its module in its name.
     """
-    if node.op == "call_module":
-        return name_of(type(attribute(node.graph.owning_module, node.target)))
-    if node.op not in ("call_function", "call_method"):
+    called = callee(node)
+    if called is None:
         return node.op
-    return node.args[1] if node.target is getattr else name_of(node.target)
+    return node.args[1] if called is getattr else name_of(called)
+
+
+def callee(node: fx.Node) -> Any:
+    """What a node calls: a function, the name of a method or the class of a module; None if it
+    calls nothing.
+    """
+    if node.op == "call_module":
+        return type(called_module(node))
+    return node.target if node.op in ("call_function", "call_method") else None
+
+
+def called_module(node: fx.Node) -> nn.Module | None:
+    """The module that a node calls; None if it calls none."""
+    return attribute(node.graph.owning_module, node.target) if node.op == "call_module" else None
 
 
 @functools.cache
 def name_of(called: Any) -> str:
-    """The name of an operation, from what is called: a class, a function or the name of a method."""
+    """The name of an operation, from what is called: a class, a function or a method's name."""
     if isinstance(called, type):
         name = called.__name__.lower()
         ours = called.__module__.startswith("torch.nn")

@@ -23,8 +23,6 @@ from torch import fx
 from helpers.graphs.editing import Editor
 from helpers.graphs.operations import attribute, target_name
 
-COMMUTATIVE_NAMES = {"add", "mul", "maximum", "minimum"}
-
 
 @dataclass(frozen=True, eq=False)
 class Value:
@@ -101,78 +99,18 @@ class Match:
     nodes: dict[Any, Any]
 
     @property
-    def graph_module(self) -> fx.GraphModule:
-        """Where it was found."""
-        return self.editor.graph_module
-
-    @property
     def named(self) -> dict[str, Any]:
         """What the pattern's names stand for: nodes and literals, and the values of constants."""
         found = {}
         for part, node in self.nodes.items():
+            if isinstance(part, Constant) and isinstance(node, fx.Node):
+                node = attribute(self.editor.graph_module, node.target)
             if part.name:
-                found[part.name] = self.constant(part.name) if isinstance(part, Constant) else node
+                found[part.name] = node
         return found
-
-    @property
-    def placeholders(self) -> tuple[Any, ...]:
-        """What stands for the pattern's values."""
-        return tuple(node for part, node in self.nodes.items() if isinstance(part, Value))
 
     @functools.cached_property
     def vanishing(self) -> tuple[fx.Node, ...]:
         """The matched operations, all of which a rewrite removes."""
         operations = [node for part, node in self.nodes.items() if isinstance(part, OpPattern)]
         return tuple(dict.fromkeys(operations))
-
-    @property
-    def returning(self) -> tuple[fx.Node, ...]:
-        """The matched operations whose results are used outside the match."""
-        return tuple(node for node in self.vanishing if not node.users.keys() <= {*self.vanishing})
-
-    def __getitem__(self, name: str) -> Any:
-        """The node (or literal) that the pattern calls `name`."""
-        for part, node in self.nodes.items():
-            if part.name == name:
-                return node
-        names = [part.name for part in self.nodes if part.name]
-        raise KeyError(f"the pattern has no node {name!r}; it has {names}")
-
-    def constant(self, name: str) -> Any:
-        """The number or tensor of the constant that the pattern calls `name`."""
-        node = self[name]
-        return attribute(self.graph_module, node.target) if isinstance(node, fx.Node) else node
-
-
-def pattern_of(function: Callable[..., Any]) -> OpPattern:
-    """The pattern that a function of one result computes: its arguments become values.
-
-    Module calls match by the class of the module, so `function` may be an `nn.Module` whose
-    submodules are examples. Addition and multiplication of two nodes match in either order.
-    """
-    example = fx.symbolic_trace(function)
-    made: dict[fx.Node, Any] = {}
-    for node in example.graph.nodes:
-        if node.op == "placeholder":
-            made[node] = Value(node.name)
-        elif node.op == "get_attr":
-            made[node] = Constant(node.name)
-        elif node.op != "output":
-            made[node] = _operation(example, node, made)
-    result = example.graph.output_node().args[0]
-    if not isinstance(result, fx.Node) or not isinstance(made[result], OpPattern):
-        raise ValueError(
-            "a pattern must return the result of one operation: no input, literal or several"
-            " results"
-        )
-    return made[result]
-
-
-def _operation(example: fx.GraphModule, node: fx.Node, made: dict[fx.Node, Any]) -> OpPattern:
-    target = node.target
-    if node.op == "call_module":
-        target = type(example.get_submodule(target))
-    args, kwargs = fx.node.map_arg((node.args, node.kwargs), made.__getitem__)
-    two_nodes = len(node.args) == 2 and all(isinstance(arg, fx.Node) for arg in node.args)
-    commutative = two_nodes and target_name(target).split(".")[0] in COMMUTATIVE_NAMES
-    return OpPattern([target], tuple(args), kwargs=kwargs, name=node.name, commutative=commutative)

@@ -14,9 +14,21 @@ from torch import fx
 
 from helpers.graphs.operations import WRITING
 
+NOT_RECORDED = "which no graph records: write into the tensor itself, x.copy_(...)"
+
 
 class Proxy(fx.Proxy):
     """Stands for a value, and records writing, which torch.fx does not."""
+
+    def __getattr__(self, name: str) -> Any:
+        """A method or property, into which one may write as well."""
+        return Attribute(self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """What torch.fx keeps here; nothing else would come into the graph."""
+        if name not in ("tracer", "node", "root", "attr", "_node"):
+            raise RuntimeError(f"it sets .{name} of a tensor, {NOT_RECORDED}")
+        super().__setattr__(name, value)
 
     def _record(self, function: Callable[..., Any], *args: Any) -> fx.Proxy:
         return self.tracer.create_proxy("call_function", function, (self, *args), {})
@@ -24,6 +36,10 @@ class Proxy(fx.Proxy):
 
 for _function in WRITING:
     setattr(Proxy, f"__{_function.__name__}__", functools.partialmethod(Proxy._record, _function))
+
+
+class Attribute(Proxy, fx.proxy.Attribute):
+    """`x.T` or `x.data`, or the method of a call."""
 
 
 class ValueProxy(Proxy):

@@ -81,18 +81,16 @@ class Recorder(fx.Tracer):
         self._has_data = not all(tensor.is_meta for tensor in stored.values())
         if self._has_data and not self._with_data:
             for tensor in stored.values():
-                self._copies[id(tensor)] = _on_meta(tensor)
-        tables = [
-            (path, module._buffers, dict(module._buffers)) for path, module in model.named_modules()
-        ]
+                self._copies[id(tensor)] = torch.empty_like(tensor, device="meta")
         ask = nullcontext() if self.strict else patch("builtins.isinstance", isinstance_of_value)
         with ask:
             graph = self.trace(model)
-        for path, table, before in tables:
-            for name, value in list(table.items()):
+        for path, module in model.named_modules():
+            for name, value in module._buffers.items():
                 if isinstance(value, fx.Proxy):
-                    table[name] = before[name]
-                    _check_assignment(f"{path}.{name}".lstrip("."), value.node)
+                    full_name = f"{path}.{name}".lstrip(".")
+                    module._buffers[name] = stored.get(full_name)
+                    _check_assignment(full_name, value.node)
         graph.owning_module = model
         return graph
 
@@ -123,20 +121,17 @@ class Recorder(fx.Tracer):
         try:
             with DisableTorchFunction(), _DisableTorchDispatch(), torch.no_grad():
                 value = self._value(node)
-                if not self._with_data:
-                    value = map_tensors(_on_meta, value)
-                self.values[node] = value
+                without_data = map_tensors(_on_meta, value)
+                self.values[node] = value if self._with_data else without_data
                 if node.op != "output":
                     # As it is now: an operation in place may change its shape.
-                    node.meta["val"] = map_tensors(_snapshot, value)
+                    node.meta["val"] = map_tensors(torch.Tensor.detach, without_data)
         except Exception as error:
             if not self.strict:
                 raise
-            reason = "an input is missing"
-            if node.op != "placeholder":
-                reason = f"does not accept its inputs: {error}"
             advice = "Check the example inputs, and that dtypes and devices agree"
-            raise GraphMismatch("tracing", f"{reason}. {advice}", node) from error
+            reason = f"does not accept its inputs: {error}. {advice}"
+            raise GraphMismatch("tracing", reason, node) from error
         finally:
             self._evaluates = False
         if node.target in AUGMENTED and isinstance(value, (int, float)):
@@ -206,8 +201,11 @@ class Recorder(fx.Tracer):
     def call_module(
         self, m: nn.Module, forward: Callable, args: tuple, kwargs: dict[str, Any]
     ) -> Any:
-        """What a layer does inside is not recorded; so below."""
-        if self._evaluates:
+        """What a layer does inside is not recorded; so below. One that forward has just made, and
+        that has no tensors, is looked into.
+        """
+        made_in_forward = m not in self.submodule_paths and not stored_tensors(m)
+        if self._evaluates or made_in_forward:
             return forward(*args, **kwargs)
         return super().call_module(m, forward, args, kwargs)
 
@@ -226,12 +224,6 @@ class Recorder(fx.Tracer):
         if self._inputs is None:
             return super().create_args_for_root(root_fn, is_module, concrete_args)
         names = _names_of_inputs(inspect.unwrap(root_fn), len(self._inputs))
-        if names is None:  # the first input that is missing says so; too many are counted here
-            super().create_args_for_root(root_fn, is_module, concrete_args)
-            count = len(self.values)
-            takes = "1 input" if count == 1 else f"{count} inputs"
-            reason = f"the network takes {takes} and got {len(self._inputs)} example inputs"
-            raise GraphMismatch("tracing", reason)
         proxies = [self.create_proxy("placeholder", name, (), {}) for name in names]
         return root_fn, [self.root, *proxies]
 
@@ -275,23 +267,26 @@ def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.is_meta else torch.empty_like(tensor, device="meta")
 
 
-def _snapshot(tensor: torch.Tensor) -> torch.Tensor:
-    return _on_meta(tensor).detach()
-
-
-def _names_of_inputs(function: Callable, count: int) -> list[str] | None:
-    """x, y, rest_0, rest_1 for forward(self, x, y, *rest) with four arguments; None where it does
-    not take so many.
-    """
+def _names_of_inputs(function: Callable, count: int) -> list[str]:
+    """x, y, rest_0, rest_1 for forward(self, x, y, *rest) with four arguments."""
+    signature = inspect.signature(function)
     try:
-        bound = inspect.signature(function).bind("self", *range(count)).arguments
-    except TypeError:
-        return None
+        bound = signature.bind("self", *range(count)).arguments
+    except TypeError as error:
+        reason = f"forward{signature} got {count} example inputs: {error}"
+        if any(_has_no_place(parameter) for parameter in signature.parameters.values()):
+            reason = "forward takes an input by its name alone: give it a place (no *, before it)"
+        raise GraphMismatch("tracing", reason) from error
     names: list[str] = []
     for name, value in bound.items():
         several = isinstance(value, tuple)
         names += [f"{name}_{i}" for i in range(len(value))] if several else [name]
     return names[1:]
+
+
+def _has_no_place(parameter: inspect.Parameter) -> bool:
+    by_name = parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    return by_name and parameter.default is inspect.Parameter.empty
 
 
 def _check_assignment(path: str, node: fx.Node) -> None:
@@ -331,17 +326,16 @@ class KeepTensors(TorchDispatchMode):
 
     def __init__(self, root: nn.Module):
         super().__init__()
-        self._names = {address(tensor): name for name, tensor in stored_tensors(root).items()}
+        self._stored = stored_tensors(root)
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         for tensor in tree_leaves(written_arguments(function, args, kwargs or {})):
-            if address(tensor) in self._names:
-                name = self._names[address(tensor)]
-                raise RuntimeError(
-                    f"it writes into {name} where torch.fx does not see it: write into self.{name}"
-                )
+            for name, kept in self._stored.items():
+                if address(kept) == address(tensor):
+                    where = "where torch.fx does not see it"
+                    raise RuntimeError(f"it writes into {name} {where}: write into self.{name}")
         return function(*args, **(kwargs or {}))
 
 

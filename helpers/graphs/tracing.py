@@ -9,6 +9,7 @@ node gives, with tensors that have no data: shape and dtype count, the device do
 
 import copy
 import inspect
+import operator
 import os
 import traceback
 import warnings
@@ -17,9 +18,11 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.export import Dim
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
+from helpers.graphs.proxies import NOT_RECORDED
 from helpers.graphs.recording import Recorder, stored_tensors
 
 ROUTES = ("fx", "export")
@@ -27,10 +30,9 @@ ROUTES = ("fx", "export")
 VMAP = "torch._functorch.predispatch"
 # names that no layer or tensor of the network can have
 TAKEN = frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph())))
-
-
-class WrongSize(ValueError):
-    """A recorded graph gets other inputs than those it was recorded for."""
+# what an exported graph says of inputs for which it does not hold
+OTHER_INPUTS = "this graph was recorded for other inputs"
+ADVICE = "optimize with an example like these, or by the route fx"
 
 
 def trace(
@@ -109,7 +111,7 @@ def _on_one_device(model: nn.Module, example_inputs: tuple[Any, ...]) -> bool:
         raise GraphMismatch(
             "tracing", f"{without[0]} has no data (device meta), and the inputs have some"
         )
-    return len(given.union(tensor.device for tensor in stored.values())) == 1
+    return len(given | {tensor.device for tensor in stored.values()}) == 1
 
 
 def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) -> fx.GraphModule:
@@ -136,12 +138,15 @@ def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) 
     # What the network itself runs under `no_grad` would become a subgraph.
     with (
         torch.no_grad(),
+        _KeepData(),
         warnings.catch_warnings(),
     ):  # an LSTM lists its weights anew, which is no state
         warnings.filterwarnings("ignore", ".*_flat_weights.* assigned during export")
-        exported = (any_batch and _for_any_batch(model, inputs)) or torch.export.export(
-            model, inputs
-        ).module()
+        exported = any_batch and _for_any_batch(model, inputs)
+        if not exported:
+            exported = torch.export.export(model, inputs).module()
+            if any_batch:
+                _write_guards(exported, inputs)
     graph = exported.graph
     if any(getattr(node.target, "__module__", "") == VMAP for node in graph.nodes):
         raise RuntimeError("it calls torch.vmap, of which export records the inside")
@@ -150,11 +155,20 @@ def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) 
     _simplify_signature(graph)
     # What export returns cannot be switched to eval mode; the same graph over the same tensors can.
     graph_module = fx.GraphModule(exported, graph, type(model).__name__).eval()
-    if any_batch:
-        _Guards(exported._guards_fn, tree_leaves(inputs)).watch(graph_module)
     graph_module.delete_all_unused_submodules()
     graph_module.recompile()
     return graph_module
+
+
+class _KeepData(TorchFunctionMode):
+    """Refuses `x.data = y`, which export leaves out without a word."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function == torch.Tensor.data.__set__:
+            raise RuntimeError(f"it sets .data of a tensor, {NOT_RECORDED}")
+        return function(*args, **(kwargs or {}))
 
 
 def _for_any_batch(model: nn.Module, inputs: tuple[Any, ...]) -> fx.GraphModule | None:
@@ -175,7 +189,8 @@ def _for_any_batch(model: nn.Module, inputs: tuple[Any, ...]) -> fx.GraphModule 
         exported = torch.export.export(
             model, several, dynamic_shapes=(first_axes,) if packed else first_axes
         ).module()
-        exported._guards_fn(*inputs)
+        exported._guards_fn(*tree_leaves(inputs))
+        _write_guards(exported, inputs)
     except (
         Exception
     ):  # whatever is wrong with the network itself, the export of the example says it
@@ -183,38 +198,25 @@ def _for_any_batch(model: nn.Module, inputs: tuple[Any, ...]) -> fx.GraphModule 
     return exported
 
 
-class _Guards:
-    """Refuses inputs that a graph was not recorded for, by the guards that export wrote down with
-    it.
+def _write_guards(exported: fx.GraphModule, example: tuple[Any, ...]) -> None:
+    """Write the guards of an export into its graph, as assertions that go wherever the graph goes.
 
     Where export left a size open, any will do. That an argument was None is no guard of export's,
-    and is asked here.
+    and is asked here, of all but the first.
     """
-
-    def __init__(self, guards: nn.Module, example: list[Any]):
-        self.guards, self.absent = guards, [value is None for value in example]
-
-    def watch(self, graph_module: fx.GraphModule) -> None:
-        """Look at the inputs of each call, of copies too."""
-        graph_module.register_forward_pre_hook(self, with_kwargs=True)
-        graph_module._register_deepcopy_hook(self.watch)  # fx copies no other hooks
-
-    def __call__(self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Raise `WrongSize`."""
-        names = inspect.signature(module.forward).parameters
-        given = tree_leaves([*inputs, *(named[name] for name in names if name in named)])
-        if len(given) != len(self.absent):
-            return  # which the graph says itself
-        try:
-            torch._assert(
-                [value is None for value in given] == self.absent, "what was None has to stay None"
-            )
-            self.guards(*given)
-        except Exception as error:
-            advice = "optimize with an example like these, or by the route fx"
-            raise WrongSize(
-                f"this graph was recorded for other inputs: {error} ({advice})"
-            ) from error
+    (call,) = exported.graph.find_nodes(op="call_module", target="_guards_fn")
+    tracer = fx.Tracer()
+    tracer.graph, tracer.root = exported.graph, exported
+    given = [fx.Proxy(node, tracer) for node in call.args]
+    with exported.graph.inserting_before(call):
+        for argument, value in list(zip(given, tree_leaves(example), strict=True))[1:]:
+            same = operator.is_ if value is None else operator.is_not
+            asked = tracer.create_proxy("call_function", same, (argument, None), {})
+            torch._assert(asked, "what was None has to stay None, and nothing else becomes None")
+        exported._guards_fn(*given)
+    for node in exported.graph.find_nodes(op="call_function", target=torch._assert):
+        if node < call:
+            node.args = (node.args[0], f"{OTHER_INPUTS}: {node.args[1]} ({ADVICE})")
 
 
 def _simplify_signature(graph: fx.Graph) -> None:

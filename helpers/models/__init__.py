@@ -19,4 +19,4 @@ from helpers.models.files import (
     untied_state,
 )
 from helpers.models.header import ModelError
-from helpers.models.spec import Spec, bypass, record, resize
+from helpers.models.spec import Spec, bypass, record, resize, set_spec, spec_of

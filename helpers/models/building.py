@@ -18,7 +18,7 @@ from torchvision.ops import Conv2dNormActivation
 
 from helpers.models.header import ModelError
 from helpers.models.rebuilt import refuse_another_network
-from helpers.models.spec import Spec
+from helpers.models.spec import Spec, set_spec
 
 # (expansion, channels, blocks, stride) of each stage: torchvision's table, but the second stride is
 # 1 instead of 2.
@@ -101,7 +101,7 @@ def build(builder: str | Callable[..., nn.Module], **arguments: Any) -> nn.Modul
     if not isinstance(model, nn.Module):
         kind = type(model).__name__
         raise ModelError(f"builder {name!r} gave {kind}, expected a torch.nn.Module")
-    model.spec = Spec(name, arguments, make=builder if given_function else None)
+    set_spec(model, Spec(name, arguments, make=builder if given_function else None))
     return model
 
 

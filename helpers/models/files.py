@@ -24,7 +24,7 @@ from helpers.files import write_atomically
 from helpers.models.building import OURS, build, one_line
 from helpers.models.header import Budget, ModelError, checked
 from helpers.models.rebuilt import put_tensors, refuse_another_network, untied_state
-from helpers.models.spec import Spec, replay
+from helpers.models.spec import Spec, replay, spec_of
 
 # Where training scripts put a state dict beside other things.
 WRAPPERS = ("state_dict", "model_state_dict", "model")
@@ -54,7 +54,7 @@ def save(model: nn.Module, path: str | Path, **metadata: Any) -> Path:
     Raises:
         ModelError: the file would bring back another network, see rebuilt.py.
     """
-    spec = getattr(model, "spec", None)
+    spec = spec_of(model)
     if spec is None:
         lacks = f"{type(model).__name__} carries no specification, so a file could not be rebuilt"
         remedy = "models.declare_builder(model, 'package.module:function', **arguments)"

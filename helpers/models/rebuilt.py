@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.equivalence import TOLERANCE, gap
 from helpers.models.header import ModelError
@@ -141,7 +141,16 @@ def _settings(module: nn.Module | None) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
+    value = tree_map_only(torch.Tensor, _digest, value)
     return re.sub(r" at 0x[0-9a-f]+|\s+", " ", repr(value))
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    """All numbers of a tensor in one: to write them down takes long, and leaves most of them out."""
+    if tensor.layout != torch.strided:
+        return repr(tensor)
+    content = tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return f"{tensor.dtype} {tuple(tensor.shape)} #{hash(content)}"
 
 
 def _compare_answers(model: nn.Module, twin: nn.Module, maker: str, unsure: str | None) -> None:

@@ -53,6 +53,20 @@ class Spec:
     normalization: list | None = field(default=None, compare=False, repr=False)
 
 
+def spec_of(model: Any) -> Spec | None:
+    """The specification of a network; something of its own that is called so is none."""
+    spec = getattr(model, "spec", None)
+    return spec if isinstance(spec, Spec) else None
+
+
+def set_spec(model: nn.Module, spec: Spec) -> None:
+    """Note on a network how it is made."""
+    if hasattr(model, "spec") and spec_of(model) is None:
+        kind = type(model).__name__
+        raise ModelError(f"{kind} calls something `spec`, where this would be noted: rename it")
+    model.spec = spec
+
+
 def record(new: nn.Module, source: nn.Module, step: str, **arguments: Any) -> nn.Module:
     """Note on `new` that it was made from `source` by `step`, so that it can be saved and rebuilt.
 
@@ -63,7 +77,7 @@ def record(new: nn.Module, source: nn.Module, step: str, **arguments: Any) -> nn
     """
     if hasattr(source, "input_normalization"):
         new.input_normalization = source.input_normalization
-    spec = getattr(source, "spec", None)
+    spec = spec_of(source)
     if spec is not None:
         entry = json.loads(json.dumps({"step": step} | arguments))
         new.spec = replace(spec, steps=(*spec.steps, entry))

@@ -10,6 +10,7 @@ In-place arithmetic becomes ordinary arithmetic when no reader can see the diffe
 is a new tensor that only it uses.
 """
 
+import operator
 from typing import Any
 
 import torch
@@ -18,11 +19,12 @@ from torch import fx, nn
 from helpers.graphs import effects, operations
 from helpers.graphs.editing import Editor
 from helpers.graphs.errors import Declined
-from helpers.graphs.layers import channel_axis, convert, opaque, output_channels, rank
-from helpers.graphs.operations import CONVS, FOLDABLE, REQUIRED, TRANSPOSED
+from helpers.graphs.layers import channel_axis, convert, output_channels, rank, why_not_ordinary
+from helpers.graphs.operations import CONVS, FOLDABLE, REQUIRED, TRANSPOSED, called_module
 from helpers.passes.folder import Pass
 
 SIZES = ("shape", "size", "sym_size", "ndim", "dim", "getitem")
+RANK = "it takes an input of as many dimensions as the example has"
 
 
 class Canonicalize(Pass):
@@ -39,6 +41,8 @@ class Canonicalize(Pass):
             _module(node, editor)
         elif isinstance(node.target, torch._ops.HigherOrderOperator):
             raise Declined(f"{before.name()} runs a subgraph, into which no pass looks")
+        elif node.target is torch._assert:
+            return _assertion(node, editor)
         elif node.op in ("call_function", "call_method") and effects.is_torch(node):
             _function(node, editor)
         if node.target is not before:
@@ -48,6 +52,32 @@ class Canonicalize(Pass):
         return None
 
 
+def _assertion(node: fx.Node, editor: Editor) -> str | None:
+    """An assertion on the number of dimensions of any value becomes one on those of the input.
+
+    If the input has as many as the example, so has the value. As a reader of a layer's result it
+    would keep what follows from being folded into the layer.
+    """
+    condition = node.args[0]
+    if not isinstance(condition, fx.Node) or condition.target is not operator.eq:
+        return None
+    question = condition.args[0]
+    if not isinstance(question, fx.Node) or operations.operation(question) not in ("ndim", "dim"):
+        return None
+    inputs = [one for one in editor.graph.find_nodes(op="placeholder") if rank(one) is not None]
+    alone = {*condition.users, *question.users} == {condition, node}
+    if question.args[0] in inputs or len(inputs) != 1 or not alone:
+        return None
+    assertions = editor.graph.find_nodes(op="call_function", target=torch._assert)
+    if any(one.args[1:] == (RANK,) for one in assertions):
+        editor.erase(node)
+        return "it is asserted of the input"
+    question.args = (inputs[0], *question.args[1:])
+    condition.args = (question, rank(inputs[0]))
+    node.args = (condition, RANK)
+    return "asserted of the input instead"
+
+
 def _spelling(target: Any) -> str:
     if isinstance(target, str):
         return target
@@ -55,8 +85,8 @@ def _spelling(target: Any) -> str:
 
 
 def _module(node: fx.Node, editor: Editor) -> None:
-    module = editor.module(node)
-    reason = opaque(module)
+    module = called_module(node)
+    reason = why_not_ordinary(module)
     if reason is not None:
         if isinstance(module, FOLDABLE):
             raise Declined(reason)
@@ -153,7 +183,7 @@ def _scaled(node: fx.Node, first: Any, second: Any, alpha: float, editor: Editor
     sum_like = first.meta.get("val") if isinstance(first, fx.Node) else None
     if tensor.dtype != getattr(sum_like, "dtype", None):  # the product has the type of the sum
         return None
-    if editor.storage.is_tensor_written(tensor):
+    if editor.storage.is_written(second):
         return None
     return editor.put_tensor(tensor.detach() * alpha, f"{node.name}_constant", before=node)
 
@@ -173,7 +203,7 @@ def _only_it_can_see(node: fx.Node, editor: Editor) -> bool:
         return False
     target, other = node.args
     for reader in (target, *(user for user in target.users if user is not node)):
-        if reader > node or not effects.is_fresh(reader, editor.module(reader)):
+        if reader > node or not effects.is_fresh(reader):
             return False
     before = target.meta.get("val")
     if isinstance(other, fx.Node):
@@ -197,7 +227,7 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
         editor.retarget(node, "call_method", "size", (source,), {})
     elif name in ("dim", "ndim"):
         tensor = editor.tensor(source)  # layers take images with and without a batch
-        if tensor is not None and not editor.storage.is_tensor_written(tensor):
+        if tensor is not None and not editor.storage.is_written(source):
             _put_number(node, tensor.ndim)
     elif isinstance(asked, int) and name in ("size", "sym_size"):
         _size(node, source, asked, editor)
@@ -232,10 +262,10 @@ def _fixed_size(source: fx.Node, dim: int, editor: Editor) -> int | None:
     """The size of a parameter, or along the channel axis of a layer's output: no input of the
     network changes it.
     """
-    tensor, module, dimensions = editor.tensor(source), editor.module(source), rank(source)
+    tensor, module, dimensions = editor.tensor(source), called_module(source), rank(source)
     if tensor is not None:
-        return None if editor.storage.is_tensor_written(tensor) else tensor.shape[dim]
+        return None if editor.storage.is_written(source) else tensor.shape[dim]
     is_layer = type(module) in (*CONVS, *TRANSPOSED, nn.Linear)
-    if dimensions is None or not is_layer or opaque(module) is not None:
+    if dimensions is None or not is_layer or why_not_ordinary(module) is not None:
         return None
     return output_channels(module) if dim % dimensions == channel_axis(module, dimensions) else None

@@ -22,6 +22,7 @@ from torch import fx, nn
 from helpers.graphs.editing import with_tensors
 from helpers.graphs.errors import Declined
 from helpers.graphs.layers import channel_axis, rank
+from helpers.graphs.operations import called_module
 from helpers.graphs.patterns import Constant, Match, OpPattern, Value
 from helpers.graphs.rewriting import Rule, Rules
 from helpers.passes.conv_bn_folding import LAYER, PerChannel, fold
@@ -51,7 +52,7 @@ def _constant(affine: Callable[[torch.Tensor], tuple[PerChannel, PerChannel]]) -
     """The rule of a map that is given by the constant z."""
 
     def of_constant(match: Match, layer: fx.Node, z: Any) -> tuple[PerChannel, PerChannel]:
-        return affine(per_channel(z, layer, match.editor.module(layer)))
+        return affine(per_channel(z, layer, called_module(layer)))
 
     return lambda match, layer, z: fold(match, layer, z, of_constant)
 

@@ -23,8 +23,8 @@ from torch import fx, nn
 
 from helpers.graphs.editing import with_tensors
 from helpers.graphs.errors import Declined
-from helpers.graphs.layers import channel_axis, opaque, output_channels, rank
-from helpers.graphs.operations import CONVS, NORMS, TRANSPOSED, attribute
+from helpers.graphs.layers import channel_axis, output_channels, rank, why_not_ordinary
+from helpers.graphs.operations import CONVS, NORMS, TRANSPOSED, attribute, called_module
 from helpers.graphs.patterns import Match, OpPattern
 from helpers.graphs.rewriting import Rules
 from helpers.passes.folder import RulePass, check_same_form
@@ -42,15 +42,15 @@ def fold(match: Match, layer: fx.Node, operand: Any, affine: Affine) -> str:
     Calls of one layer with one operand (a batch norm or a constant) share the new layer.
     """
     editor = match.editor
-    module = editor.module(layer)
-    if opaque(module) is not None:
-        raise Declined(f"{layer}: {opaque(module)}")
-    if any(map(editor.storage.is_tensor_written, (module.weight, module.bias))):
+    module = called_module(layer)
+    if why_not_ordinary(module) is not None:
+        raise Declined(f"{layer}: {why_not_ordinary(module)}")
+    if editor.storage.is_module_written(module):
         raise Declined(f"the graph writes to the weights of {layer}")
     check_same_form(layer, match.anchor)
     factor, summand = affine(match, layer, operand)
     same = operand if isinstance(operand, (int, float, complex)) else id(operand)
-    key = affine, id(module), same
+    key = id(module), same
     path, new, *_ = editor.folded.get(key, ("", None))
     if new is not None and attribute(editor.graph_module, path) is new:
         layer.target = path
@@ -108,16 +108,15 @@ def norm_as_affine(norm: nn.Module) -> tuple[PerChannel, PerChannel]:
 
 
 def _norm(match: Match, layer: fx.Node, norm: nn.Module) -> tuple[PerChannel, PerChannel]:
-    if opaque(norm) is not None:
-        raise Declined(opaque(norm))
+    if why_not_ordinary(norm) is not None:
+        raise Declined(why_not_ordinary(norm))
     if norm.running_mean is None or norm.running_var is None:
         raise Declined("it has no running statistics, so it normalises by those of the batch")
     if norm.training:
         raise Declined("it is in training mode, so it normalises by the statistics of the batch")
-    stored = (*norm._parameters.values(), *norm._buffers.values())
-    if any(map(match.editor.storage.is_tensor_written, stored)):
+    if match.editor.storage.is_module_written(norm):
         raise Declined("the graph writes to its statistics or parameters")
-    module = match.editor.module(layer)
+    module = called_module(layer)
     if channel_axis(module, rank(layer)) != 1:
         raise Declined(
             f"axis 1 of the {rank(layer)}-D output of {layer} does not count its channels"
@@ -129,7 +128,7 @@ def _norm(match: Match, layer: fx.Node, norm: nn.Module) -> tuple[PerChannel, Pe
 
 
 def _fold_norm(match: Match, layer: fx.Node, norm: fx.Node) -> str:
-    return fold(match, layer, match.editor.module(norm), _norm)
+    return fold(match, layer, called_module(norm), _norm)
 
 
 class ConvBnFolding(RulePass):

@@ -11,14 +11,16 @@ not. Views that change nothing stay, too: they cost nothing.
 import operator
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import fx, nn
 from torchvision.ops import stochastic_depth
 
 from helpers.graphs.editing import Editor, prefixes
-from helpers.graphs.effects import Storage, is_pure
+from helpers.graphs.effects import Storage, is_pure, setting
 from helpers.graphs.errors import Declined
-from helpers.graphs.layers import opaque
+from helpers.graphs.layers import why_not_ordinary
+from helpers.graphs.operations import called_module
 from helpers.graphs.rewriting import Outcome
 from helpers.passes.folder import Pass, check_same_form
 
@@ -48,14 +50,11 @@ class ElimIdentity(Pass):
 
     def rewrite(self, node: fx.Node, editor: Editor) -> str | None:
         """Find the input that the node returns, and give it to the node's users."""
-        source = _returned_input(node, editor)
+        source = _returned_input(node)
         if not isinstance(source, fx.Node):
             return None
         if node.op != "call_module":
             check_same_form(source, node)
-        if node.target in NEUTRAL and all(isinstance(argument, fx.Node) for argument in node.args):
-            place = "a tensor holds the neutral number everywhere"
-            raise Declined(f"{place}, which it need not in the next such network")
         is_copy = node.target in NEUTRAL or node.target is F.pad
         if is_copy:
             _check_copy(node, source, editor.storage)
@@ -74,18 +73,16 @@ def _check_copy(copy: fx.Node, original: fx.Node, storage: Storage) -> None:
         raise Declined(f"it is a copy of {original} that the network returns")
 
 
-def _returned_input(node: fx.Node, editor: Editor) -> Any:
+def _returned_input(node: fx.Node) -> Any:
     """The input that a node returns, or None if it computes something."""
     if node.target in NEUTRAL:
         neutral, positions = NEUTRAL[node.target]
-        others = [node.args[1 - at] for at in positions if _is_all(node.args[at], neutral, editor)]
+        others = [node.args[1 - at] for at in positions if _is_number(node.args[at], neutral)]
         return next((other for other in others if isinstance(other, fx.Node)), None)
     if node.op == "call_module":
-        returns_input = _is_idle(editor.module(node))
+        returns_input = _is_idle(called_module(node))
     elif node.target in DROPOUTS:
-        position = DROPOUTS[node.target]
-        training = (*node.args[position : position + 1], node.kwargs.get("training", True))
-        returns_input = training[0] is False
+        returns_input = setting(node, DROPOUTS[node.target], "training", True) is False
     else:
         amounts = node.args[1] if node.target is F.pad else None
         returns_input = isinstance(amounts, (list, tuple)) and not any(amounts)
@@ -94,16 +91,14 @@ def _returned_input(node: fx.Node, editor: Editor) -> Any:
 
 def _is_idle(module: nn.Module) -> bool:
     """Whether a module only returns its input; a fresh `nn.Identity` is in train mode."""
-    if type(module) not in IDENTITY_MODULES or opaque(module) is not None:
+    if type(module) not in IDENTITY_MODULES or why_not_ordinary(module) is not None:
         return False
     return isinstance(module, nn.Identity) or not module.training
 
 
-def _is_all(value: Any, number: int, editor: Editor) -> bool:
-    tensor = editor.tensor(value)
-    if tensor is None:
-        return isinstance(value, (int, float)) and value == number
-    return not tensor.is_meta and tensor.numel() > 0 and bool((tensor == number).all())
+def _is_number(value: Any, number: int) -> bool:
+    """Of a tensor that holds the number everywhere this is no question: the next one need not."""
+    return isinstance(value, (int, float)) and value == number
 
 
 class DeadCode(Pass):
@@ -116,14 +111,13 @@ class DeadCode(Pass):
     def run(self, graph_module: fx.GraphModule) -> Outcome:
         """One walk from the output to the inputs is enough: users come after what they use."""
         outcome = Outcome()
-        editor = Editor(graph_module)
         for node in reversed(graph_module.graph.nodes):
             if node.op in ("placeholder", "output") or node.users:
                 continue
-            if is_pure(node, editor.module(node)):
+            if is_pure(node):
                 outcome.change(node, "nothing used it")
                 graph_module.graph.erase_node(node)
-            elif node.op != "call_module":
+            elif node.op != "call_module" and node.target is not torch._assert:
                 outcome.decline(node, "nothing uses its result, but it may have a side effect")
         _drop_unread(graph_module, outcome)
         return outcome

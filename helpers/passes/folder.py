@@ -79,7 +79,7 @@ class RulePass(Pass):
     rules: ClassVar[Rules]
 
     def run(self, graph_module: fx.GraphModule) -> Outcome:
-        """Rule by rule, each until nothing matches."""
+        """Rule by rule, in one walk each."""
         return rewriting.rewrite(graph_module, self.rules)
 
 

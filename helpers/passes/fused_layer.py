@@ -14,7 +14,6 @@ and PyTorch does not count a change through `weight.data`, so that it goes unnot
 `weight.data.mul_(2)`, `copy.deepcopy(network)` has the new weights.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -24,21 +23,21 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from helpers.graphs.errors import Declined
-from helpers.graphs.operations import OPERATIONS
+from helpers.graphs.operations import OPERATIONS, operation
 
 mkldnn = torch.ops.mkldnn
 
 # The activations of a canonical graph, by oneDNN's names.
 KERNELS = {
-    F.relu: "relu",
-    F.relu6: "hardtanh",
-    F.hardtanh: "hardtanh",
-    F.leaky_relu: "leaky_relu",
-    F.gelu: "gelu",
-    F.hardswish: "hardswish",
-    F.silu: "swish",
-    torch.sigmoid: "sigmoid",
-    torch.tanh: "tanh",
+    "relu": "relu",
+    "relu6": "hardtanh",
+    "hardtanh": "hardtanh",
+    "leaky_relu": "leaky_relu",
+    "gelu": "gelu",
+    "hardswish": "hardswish",
+    "silu": "swish",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
 }
 
 
@@ -56,9 +55,9 @@ register_optimizer_step_post_hook(_Steps.count)
 
 
 class Activation(NamedTuple):
-    """An activation and its numbers."""
+    """An activation, by the name of its operation, and its numbers."""
 
-    function: Callable[..., Tensor]
+    name: str
     scalars: tuple[float, ...] = ()
 
 
@@ -68,7 +67,8 @@ def read_activation(node: fx.Node) -> Activation:
     Raises:
         Declined: the kernels do not compute that.
     """
-    arguments = OPERATIONS[node.target.__name__].arguments
+    name = operation(node)
+    arguments = OPERATIONS[name].arguments
     settings = arguments | dict(zip(arguments, node.args[1:], strict=False)) | dict(node.kwargs)
     settings.pop("inplace", None)
     approximate = settings.pop("approximate", "none")
@@ -77,9 +77,9 @@ def read_activation(node: fx.Node) -> Activation:
     numbers = [*settings.values()]
     if not all(type(number) in (int, float) for number in numbers):
         raise Declined(f"not all of {numbers} are numbers that are known beforehand")
-    if node.target is F.relu6:
-        return Activation(F.hardtanh, (0.0, 6.0))
-    return Activation(node.target, tuple(map(float, numbers)))
+    if name == "relu6":
+        return Activation("hardtanh", (0.0, 6.0))
+    return Activation(name, tuple(map(float, numbers)))
 
 
 class _Packed(NamedTuple):
@@ -132,7 +132,8 @@ class FusedLayer(nn.Module):
         if other is not None:
             result = result + other
         if self.activation is not None:
-            result = self.activation.function(result, *self.activation.scalars)
+            function = OPERATIONS[self.activation.name].function
+            result = function(result, *self.activation.scalars)
         return result
 
     def why_no_kernel(self, x: Tensor, other: Tensor | None = None) -> str | None:
@@ -149,6 +150,8 @@ class FusedLayer(nn.Module):
             if (result.shape, result.dtype) != (other.shape, other.dtype):
                 added = f"what is added ({tuple(other.shape)}, {other.dtype})"
                 return f"{added} is not of the output's shape and dtype"
+            if 1 in (result.shape[1], result.shape[2:].numel()):  # PyTorch 2.10 and 2.11 fail
+                return "not every kernel adds maps of a single channel or a single pixel"
         return "there is nothing to compute" if x.numel() == 0 else None
 
     def _pack(self, key: Any, x: Tensor, other: Tensor | None) -> _Packed:
@@ -169,7 +172,7 @@ class FusedLayer(nn.Module):
         """The kernel's arguments for what follows the convolution."""
         name, scalars = None, ()
         if self.activation is not None:
-            name = KERNELS[self.activation.function]
+            name = KERNELS[self.activation.name]
             scalars = self.activation.scalars
         if other is not None:
             return "add", 1.0, name, (), None

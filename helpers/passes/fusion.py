@@ -7,19 +7,20 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 
-from helpers.graphs.editing import Editor
 from helpers.graphs.effects import is_fresh, is_random
 from helpers.graphs.errors import Declined
-from helpers.graphs.layers import opaque
-from helpers.graphs.operations import CONVS, TRANSPOSED
+from helpers.graphs.layers import why_not_ordinary
+from helpers.graphs.operations import CONVS, OPERATIONS, TRANSPOSED, called_module, is_in_place
 from helpers.graphs.patterns import Match, OpPattern, Value
 from helpers.graphs.rewriting import Outcome, Rules
 from helpers.passes.folder import Pass, RulePass
 from helpers.passes.fused_layer import KERNELS, FusedLayer, read_activation
 
 aten = torch.ops.aten
-IN_PLACE_ADDITIONS = (operator.iadd, aten.add_.Tensor, "add_")
-ADDITIONS = (operator.add, torch.add, aten.add.Tensor, "add", *IN_PLACE_ADDITIONS)
+# In a canonical graph the first alone. The others are declined with their reason, or fused as well.
+ADDITIONS = (operator.add, torch.add, aten.add.Tensor, "add")
+ADDITIONS += (operator.iadd, aten.add_.Tensor, "add_")
+ACTIVATIONS = [OPERATIONS[name].function for name in KERNELS]
 # The transposed ones are among them so that they are declined with their reason.
 LAYER = OpPattern((*CONVS, *TRANSPOSED, FusedLayer), name="layer")
 
@@ -29,14 +30,14 @@ def _is_node(value: Any) -> None:
         raise Declined(f"adds {value}, which is not a tensor")
 
 
-def _fused(editor: Editor, layer: fx.Node, activation: fx.Node | None = None) -> FusedLayer:
-    module = editor.module(layer)
+def _fused(layer: fx.Node, activation: fx.Node | None = None) -> FusedLayer:
+    module = called_module(layer)
     if isinstance(module, FusedLayer) and module.activation is not None:
-        raise Declined(f"{layer} already ends in {module.activation.function.__name__}")
+        raise Declined(f"{layer} already ends in {module.activation.name}")
     if layer.kwargs or (len(layer.args) != 1 and not isinstance(module, FusedLayer)):
         raise Declined("it is not called with its input alone")
-    if opaque(module) is not None:
-        raise Declined(opaque(module))
+    if why_not_ordinary(module) is not None:
+        raise Declined(why_not_ordinary(module))
     return FusedLayer(module, activation and read_activation(activation))
 
 
@@ -51,11 +52,11 @@ def _end_fused(match: Match, layer: fx.Node, fused: FusedLayer, *added: fx.Node)
 
 
 def _add(match: Match, layer: fx.Node, other: fx.Node) -> str:
-    fused = _fused(match.editor, layer)
+    fused = _fused(layer)
     addition = match.anchor
     if other is layer:
         raise Declined(f"{layer} is added to itself")
-    if addition.target in IN_PLACE_ADDITIONS:
+    if is_in_place(addition.target):
         raise Declined(f"{addition} writes into {addition.args[0]}, which others may read")
     if len(layer.args) == 2:
         raise Declined(f"{layer} is fused already")
@@ -67,15 +68,15 @@ def _add(match: Match, layer: fx.Node, other: fx.Node) -> str:
 
 
 def _activate(match: Match, layer: fx.Node) -> str:
-    fused = _fused(match.editor, layer, match.anchor)
-    function = fused.activation.function
-    if len(layer.args) == 2 and function is not F.relu:
-        raise Declined(f"after an addition the kernels apply ReLU, not {function.__name__}")
+    fused = _fused(layer, match.anchor)
+    name = fused.activation.name
+    if len(layer.args) == 2 and name != "relu":
+        raise Declined(f"after an addition the kernels apply ReLU, not {name}")
     return _end_fused(match, layer, fused)
 
 
 def _alone(match: Match, layer: fx.Node) -> str:
-    fused = _fused(match.editor, layer)
+    fused = _fused(layer)
     reason = fused.why_no_kernel(_value(layer.args[0]))
     if reason is not None:
         raise Declined(reason)
@@ -101,7 +102,7 @@ class Fusion(RulePass):
     name = "fusion"
     rules: ClassVar[Rules] = {
         OpPattern(ADDITIONS, (LAYER, Value("other", _is_node)), commutative=True): _add,
-        OpPattern(KERNELS, (LAYER, ...)): _activate,
+        OpPattern(ACTIVATIONS, (LAYER, ...)): _activate,
         OpPattern(CONVS, name="layer"): _alone,
     }
 
@@ -120,17 +121,16 @@ class Contiguity(Pass):
     def run(self, graph_module: fx.GraphModule) -> Outcome:
         """Follow the other order from each fused convolution to the first one that may notice."""
         outcome = Outcome()
-        editor = Editor(graph_module)
         if _is_channels_last(graph_module):
             return outcome
         reordered: set[fx.Node] = set()
         for node in list(graph_module.graph.nodes):
-            is_source = isinstance(editor.module(node), FusedLayer)
+            is_source = isinstance(called_module(node), FusedLayer)
             if not is_source and reordered.isdisjoint(node.all_input_nodes):
                 continue
             if not _was_contiguous(node):
                 continue
-            if all(_ignores_order(user, editor) for user in node.users):
+            if all(_ignores_order(user) for user in node.users):
                 reordered.add(node)
             elif [user.target for user in node.users] != ["contiguous"]:
                 _make_contiguous(node)
@@ -138,10 +138,9 @@ class Contiguity(Pass):
         return outcome
 
 
-def _ignores_order(node: fx.Node, editor: Editor) -> bool:
+def _ignores_order(node: fx.Node) -> bool:
     """Whether a node makes the same new tensor whatever the order; random numbers go by it."""
-    module = editor.module(node)
-    return is_fresh(node, module) and not is_random(node, module)
+    return is_fresh(node) and not is_random(node)
 
 
 def _make_contiguous(node: fx.Node) -> None:

@@ -9,8 +9,9 @@ from torch.utils._pytree import tree_map_only
 
 from helpers import models
 from helpers.equivalence import Answers
-from helpers.graphs.errors import CheckFailed, WrongAnswer
-from helpers.graphs.tracing import trace
+from helpers.graphs.errors import CheckFailed, PassError, WrongAnswer
+from helpers.graphs.operations import operation
+from helpers.graphs.tracing import ROUTES, trace
 from helpers.passes.passer import FOLD, INFERENCE, Check, Passer, Report, known
 
 # "fold" runs round after round until it changes nothing, and "inference" once after it.
@@ -28,7 +29,7 @@ def optimize(
     model: nn.Module,
     example_inputs: Any,
     level: str = "fold",
-    route: str = "fx",
+    route: str | None = None,
     verify: bool = True,
 ) -> tuple[fx.GraphModule, Report]:
     """Fold BatchNorm and constants into the layers before them; the result gives the same answers
@@ -41,7 +42,8 @@ def optimize(
         level: "fold" leaves ordinary modules and functions, ready to save, prune, quantize and
             export. "inference" adds fused kernels on top.
         route: the tracer, "fx" or "export". A graph of the latter refuses other image sizes than
-            the example's.
+            the example's. Without one, "fx"; "export" if that refuses, or leaves more batch norms.
+            `report.route` says which.
         verify: compare the answers of both networks before the new one is handed out, see
             equivalence.py.
 
@@ -57,17 +59,46 @@ def optimize(
     """
     known("level", level, PIPELINES)
     inputs = as_tuple(example_inputs)
-    graph_module, report = _optimized(model, inputs, level, route)
-    if verify:
-        _verify(model, inputs, graph_module, level, route)
+    refusals: list[PassError] = []
+    found: list[tuple[fx.GraphModule, Report]] = []
+    for name in [route] if route else ROUTES:
+        try:
+            found.append(_by_route(model, inputs, level, name, verify))
+        except PassError as error:
+            if error.pass_name != "tracing":
+                raise
+            refusals.append(error)
+            continue
+        if not _norms(found[-1][0]):
+            break
+    if not found:
+        for other in refusals[1:]:
+            refusals[0].add_note(f"and by the other route: {other}")
+        raise refusals[0]
+    graph_module, report = min(found, key=lambda one: _norms(one[0]))  # the first of equals
     models.record(
         graph_module,
         source=model,
         step="optimize",
         level=level,
-        route=route,
+        route=report.route,
         shapes=_described(inputs),
     )
+    return graph_module, report
+
+
+def _norms(graph_module: fx.GraphModule) -> int:
+    """How many batch norms a graph calls."""
+    return sum(operation(node) == "batch_norm" for node in graph_module.graph.nodes)
+
+
+def _by_route(
+    model: nn.Module, inputs: tuple[Any, ...], level: str, route: str, verify: bool
+) -> tuple[fx.GraphModule, Report]:
+    graph_module, report = _optimized(model, inputs, level, route)
+    report.route = route
+    if verify:
+        _verify(model, inputs, graph_module, level, route)
     return graph_module, report
 
 

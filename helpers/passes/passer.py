@@ -64,9 +64,10 @@ class Row(NamedTuple):
 
 @dataclass
 class Report:
-    """All rows of one run, in order."""
+    """All rows of one run, in order, and by which route the network became a graph."""
 
     rows: list[Row] = field(default_factory=list)
+    route: str = ""
 
     @property
     def changed(self) -> list[tuple[str, str, str]]:

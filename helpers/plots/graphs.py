@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 from torch import fx, nn
 
-from helpers.graphs.effects import attribute, target_name
+from helpers.graphs.operations import attribute, target_name
 from helpers.training.state import digest
 
 SAME = ""

@@ -21,12 +21,12 @@ import torch
 from torch import fx, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from helpers.graphs.operations import KEEPS_SHAPE, operation
+from helpers.graphs.operations import KEEPS_SHAPE, called_module, operation
 from helpers.graphs.recording import perform
 from helpers.passes.optimizer import as_tuple
 from helpers.pruning.groups import ChannelGroups, Group, PruneError
 from helpers.pruning.importance import COMPARABLE, Scores
-from helpers.pruning.reader import called_module, on_meta, read
+from helpers.pruning.reader import on_meta, read
 from helpers.pruning.surgery import Cut, cut
 
 ROUNDING = 1e-9  # keeps 0.7 * 10 from being 6

@@ -23,12 +23,12 @@ import torch
 from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
-from helpers.graphs.effects import is_fresh, is_random, written_inputs
+from helpers.graphs.effects import is_fresh, is_random, written
 from helpers.graphs.layers import channel_axis
-from helpers.graphs.operations import operation
+from helpers.graphs.operations import called_module, operation
 from helpers.passes.optimizer import as_tuple
 from helpers.pruning.groups import ChannelGroups
-from helpers.pruning.reader import called_module, leaves
+from helpers.pruning.reader import leaves
 from helpers.pruning.rules import RULES
 from helpers.pruning.rules_shape import concatenate, item, moved
 from helpers.pruning.rules_value import elementwise
@@ -144,7 +144,7 @@ class Sources:
             units = np.concatenate([self.units(part) for part in inputs])
             if len(np.unique(units)) == len(units) == len(self.units(node)):
                 return np.concatenate([self.switched_off(part, node) for part in inputs])
-        alone = len(inputs) == 1 and not is_random(node, called_module(node))
+        alone = len(inputs) == 1 and not is_random(node)
         if rule in (moved, item) or name in AVERAGES or (rule is elementwise and alone):
             return self.switched_off(inputs[0], node)
         return NONE
@@ -157,7 +157,6 @@ class Sources:
 
 def may_change(user: fx.Node) -> bool:
     """Whether a node writes into what it reads, or gives a view of it, into which another may."""
-    module = called_module(user)
     gives = [value for value in leaves(user.meta.get("val")) if isinstance(value, torch.Tensor)]
-    views = bool(gives) and not is_fresh(user, module)
-    return views or bool(written_inputs(user, module))
+    views = bool(gives) and not is_fresh(user)
+    return views or any(isinstance(part, fx.Node) for part in written(user))

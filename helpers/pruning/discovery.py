@@ -17,7 +17,7 @@ from torch import fx, nn
 
 from helpers.pruning.groups import ChannelGroups, build
 from helpers.pruning.labelling import LabelledTensor, Labelling, Number
-from helpers.pruning.reader import TraceError, content, leaves, name_of, on_meta, read
+from helpers.pruning.reader import TraceError, content, is_aten, leaves, name_of, on_meta, read
 from helpers.pruning.rules import apply
 from helpers.pruning.surgery import Cut, cut, kept_labels
 from helpers.pruning.ties import Labels
@@ -44,24 +44,30 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
         >>> [(g.name, g.size, g.reason is None) for g in groups]
         [('0', 8, True), ('2', 4, False)]
     """
+    graph = getattr(model, "graph", None)
+    if isinstance(graph, fx.Graph) and any(is_aten(node.target) for node in graph.nodes):
+        raise TraceError(
+            f"{type(model).__name__} is a graph that torch.export recorded, with sizes written into"
+            " it: prune the network that it was made of, then export that"
+        )
     if model.training:
         raise TraceError(f"{type(model).__name__} is in train mode; call model.eval() first")
     root = on_meta(model)
     labelling = Labelling(model)
-    evaluated = read(root, example_inputs)
+    # Each reading has a copy of its own: a forward may keep what it computes.
+    evaluated = read(on_meta(root), example_inputs)
     labelling.label(evaluated, apply)
     used = {name.rpartition(".")[0] for name in labelling.tensors}
     idle = {name.rpartition(".")[0] for name in labelling.learned} - used
     if idle:  # an evaluation does not call them: auxiliary heads, as in GoogLeNet
         try:
-            labelling.label(read(root.train(), example_inputs), apply)
+            labelling.label(read(on_meta(root).train(), example_inputs), apply)
         except TraceError as error:
             raise TraceError(
                 f"{error}. This was in train mode, which is read because eval mode does not call"
                 f" {min(idle)!r}: take it out if nothing calls it, or let forward run in train mode"
                 " (perhaps on a batch of two)"
             ) from error
-        root.eval()
     while True:
         groups = build(labelling, evaluated)
         all_but_one = {group.name: np.arange(1, group.size) for group in groups.prunable()}

@@ -93,9 +93,6 @@ class ChannelGroups:
     def __iter__(self) -> Iterator[Group]:
         return iter(self.by_name.values())
 
-    def __len__(self) -> int:
-        return len(self.by_name)
-
     def __getitem__(self, name: str) -> Group:
         return self.by_name[name]
 

@@ -27,9 +27,9 @@ import numpy as np
 import torch
 from torch import fx, nn
 
-from helpers.graphs.operations import operation
+from helpers.graphs.operations import called_module, operation
 from helpers.graphs.recording import stored_tensors
-from helpers.pruning.reader import called_module, is_question, leaves, name_of
+from helpers.pruning.reader import is_question, leaves, name_of
 from helpers.pruning.ties import Labels, Ties
 
 

@@ -127,8 +127,8 @@ def remove_channels(
             " allocation={group: ratio}"
         )
         raise PruneError(f"{misfit[1]}, which depends on how many are left; {advice}")
-    if not all(changes.values()):
-        vars(small).pop("spec", None)
+    if not all(changes.values()) and models.spec_of(small):
+        del small.spec
     elif changes:
         models.record(small, source=model, step="resize", changes=changes)
     return small

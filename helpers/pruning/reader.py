@@ -32,15 +32,15 @@ class TraceError(ValueError):
         self.cause = cause
 
 
-def called_module(node: fx.Node) -> nn.Module | None:
-    """The layer that a node calls."""
-    return attribute(node.graph.owning_module, node.target) if node.op == "call_module" else None
-
-
 def is_question(node: fx.Node) -> bool:
     """Whether a node asks about one tensor and computes nothing: x.dtype, x.is_cuda."""
     sources = [n for n in node.all_input_nodes if isinstance(n.meta["val"], torch.Tensor)]
     return isinstance(node.meta["val"], ANSWERS) and len(sources) == 1
+
+
+def is_aten(called: Any) -> bool:
+    """Whether this is an operation of ATen, as torch.export records them."""
+    return isinstance(called, torch._ops.OpOverload)
 
 
 def name_of(node: fx.Node) -> str:
@@ -81,7 +81,8 @@ def on_new_tensors(
     except RuntimeError as error:  # a weight that is computed, as the old weight_norm does
         cause = str(error).partition(". ")[0]
         raise TraceError(
-            f"{type(model).__name__} cannot be copied, remove what computes its weights: {cause}"
+            f"{type(model).__name__} cannot be copied: take out what keeps a tensor that was"
+            f" computed with gradients, as the old weight_norm and caches do: {cause}"
         ) from error
 
 
@@ -108,10 +109,10 @@ def read(root: nn.Module, example_inputs: Any) -> list[fx.Node]:
             " them"
         )
     name = type(root).__name__
-    if root._forward_pre_hooks or root._forward_hooks or "forward" in vars(root):
-        raise TraceError(
-            f"{name}: hooks or a forward set on it are not read; wrap it in nn.Sequential"
-        )
+    if "forward" in vars(root):
+        raise TraceError(f"{name}: a forward that was set on it is not read; put it into a class")
+    if root._forward_pre_hooks or root._forward_hooks:
+        raise TraceError(f"{name}: its hooks are not read; wrap it in nn.Sequential")
     recorder = Recorder(inputs, strict=False)
     try:
         return [*recorder.record(root).nodes]

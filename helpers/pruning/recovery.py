@@ -31,7 +31,6 @@ from helpers.allocator import kept_memory
 from helpers.dataset import input_of
 from helpers.graphs.recording import stored_tensors
 from helpers.metrics import faster_format
-from helpers.passes.optimizer import as_tuple
 from helpers.pruning.constants import constant_inputs
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import Member, PruneError
@@ -96,7 +95,7 @@ def remove_dead_channels(
     A channel stays where the answers would differ: if it is a constant other than 0 in front of a
     zero-padded border, or of a layer with neither bias nor BatchNorm; if it is the last of its
     group; if forward would decide otherwise. All stay, with a warning that says why, if the network
-    fails on random images.
+    fails on random images, or takes whole numbers.
 
     Args:
         model: in eval mode, and left alone.
@@ -105,11 +104,6 @@ def remove_dead_channels(
     Returns:
         The small network, and the numbers of the removed units of each group.
     """
-    if not all(x.is_floating_point() for x in as_tuple(example_inputs)):
-        raise PruneError(
-            "remove_dead_channels tries other numbers, and example_inputs holds integers: keep"
-            " them all"
-        )
     groups = channel_groups(model, example_inputs)
     constants = constant_inputs(copy.deepcopy(model), groups, example_inputs)
     calls = groups.labelling.input_axes

@@ -5,12 +5,11 @@ An operation that is not here is not understood.
 
 from typing import Any
 
-import torch
-
-from helpers.graphs.layers import opaque
+from helpers.graphs.layers import why_not_ordinary
 from helpers.pruning import rules_shape as shape
 from helpers.pruning import rules_value as value
 from helpers.pruning.labelling import Call, Rule
+from helpers.pruning.reader import is_aten
 
 ELEMENTWISE = """
     add sub rsub mul truediv div rdiv true_divide pow rpow neg abs exp log sqrt rsqrt square
@@ -38,6 +37,7 @@ TABLE: dict[Rule, str] = {
         """
         view reshape flatten unflatten squeeze unsqueeze permute transpose swapaxes swapdims
         movedim moveaxis expand repeat tile flip chunk tensor_split split unbind channel_shuffle
+        pixel_shuffle pixel_unshuffle unfold
     """
     ),
     shape.item: "getitem",
@@ -60,9 +60,11 @@ RULES = {name: rule for rule, names in TABLE.items() for name in names.split()}
 def apply(call: Call) -> Any:
     """The rule of an operation, after the checks that hold for all of them."""
     # ATen gives some operations their arguments in another order.
-    ordinary = not isinstance(call.node.target, torch._ops.OpOverload)
+    ordinary = not is_aten(call.node.target)
     if call.module is not None:
-        ordinary = not (opaque(call.module) or {"weight", "bias"} & call.module._buffers.keys())
+        ordinary = not (
+            why_not_ordinary(call.module) or {"weight", "bias"} & call.module._buffers.keys()
+        )
     takes_sizes = call.op in TAKES_SIZES
     if ordinary and call.tensors and not takes_sizes:
         call.pin(call.numbers, "computes with the number of channels")

@@ -29,21 +29,24 @@ def moved(call: Call) -> Any:
     x = call.tensors[0]
     result = uncut(call.output)
     elsewhere = {id(number): number for number in call.numbers}
-    expected = [(piece.shape, torch.int32) for piece in leaves(result)]
+    expected = [(piece.shape, torch.float32) for piece in leaves(result)]
     for dim, labels in enumerate(call.axes(x)):
         if labels is None:
             continue
-        if dim == 1 and "shuffle" in call.op:  # which channels meet depends on the size of a group
+        if (
+            dim == 1 and call.op == "channel_shuffle"
+        ):  # which channels meet depends on the size of a group
             call.tie_parts(labels, call.setting(1, "groups"))
         followed = {id(number) for number in call.numbers if follows(call, labels, number)}
         elsewhere = {key: number for key, number in elsewhere.items() if key not in followed}
-        numbers = torch.arange(len(labels), dtype=torch.int32)
+        numbers = torch.arange(1.0, len(labels) + 1)  # 0 is what unfold pads with
         numbers = numbers.view(-1, *[1] * (len(x.shape) - dim - 1))
         once = performed(call, numbers.expand(x.shape).contiguous())
         longer = (*x.shape[:dim], 2 * len(labels), *x.shape[dim + 1 :])
         twice = performed(call, numbers.new_empty(longer, device="meta"), followed)
-        if [(one.shape, one.dtype) for one in once] != expected or not all(map(torch.numel, once)):
-            return unknown(call)  # view(dtype), or nothing to be seen in an empty tensor
+        seen = all(one.numel() and one.all() for one in once)
+        if not seen or [(one.shape, one.dtype) for one in once] != expected:
+            return unknown(call)  # view(dtype), an empty tensor, or one that is padded
         axes = [*map(doubled, once, twice)]
         if len(once) != len(twice) or None in axes:
             call.pin(labels, FIXED_NUMBERS if call.op == "getitem" else FIXED_SIZE)
@@ -51,7 +54,7 @@ def moved(call: Call) -> Any:
         for piece, one, axis in zip(leaves(result), once, axes, strict=True):
             if piece.axes[axis] is not None:
                 call.pin(x, "merges two axes that both hold channels")
-            piece.axes[axis] = tied(call, labels, one.movedim(axis, -1).numpy())
+            piece.axes[axis] = tied(call, labels, (one.movedim(axis, -1).long() - 1).numpy())
     call.pin([*elsewhere.values()], "a size here follows the number of channels of another axis")
     return result
 

@@ -226,10 +226,10 @@ class Layer(IntegerStep):
         """The int32 sums of the layer, and the residual without its zero point."""
         if self.op.kind == "conv":
             sums = kernels.conv_sums(codes, self.codes, self.zero_point, **self.geometry)
-            sums = sums.add_(self.folded_bias[:, None, None])
         else:
-            sums = kernels.linear_sums(codes, self.codes).add_(self.folded_bias)
+            sums = kernels.linear_sums(codes, self.codes)
         sums = sums.reshape(len(codes), *self.op.shape)
+        sums += self.op.along_channels(self.folded_bias)
         return [sums, *(code.to(torch.int32) - self.sources[1].zero_point for code in residual)]
 
     def float_op(self) -> PlanOp:
@@ -243,11 +243,10 @@ class Layer(IntegerStep):
             self.packed = self._pack()
         if not self.packed.usable or counts_operations():
             return self.integer(codes, *residual)
-        if self.op.kind == "conv":
-            y = self.packed(codes, *residual)
-        else:
-            y = self.packed(codes.reshape(-1, codes.shape[-1], 1, 1))
-            y = y.reshape(len(codes), *self.op.shape)
+        images = codes
+        if self.op.kind == "linear":
+            images = codes.reshape(-1, codes.shape[-1], 1, 1)
+        y = self.packed(images, *residual).reshape(len(codes), *self.op.shape)
         return self.limit(y) if self.limited else y
 
     def _pack(self):

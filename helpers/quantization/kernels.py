@@ -46,20 +46,18 @@ def conv_sums(
     dilation: Pair,
     groups: int,
 ) -> Tensor:
-    """Sums of code * weight: F.conv2d knows int32, but no dilation with it.
+    """Sums of code * weight: F.conv2d knows int32, but no dilation with it, so that a filter is
+    spread out with zeros.
 
     uint8 (N, C, H, W) and int8 (O, C / groups, kh, kw) to int32 (N, O, rows, columns)
     """
     border = (padding[1], padding[1], padding[0], padding[0])
     x = F.pad(codes.to(torch.int32), border, value=zero_point)
-    for dim in (0, 1):
-        reach = dilation[dim] * (weight.shape[2 + dim] - 1) + 1
-        x = x.unfold(2 + dim, reach, stride[dim])
-    x = x[..., :: dilation[0], :: dilation[1]]  # (N, C, rows, columns, kh, kw)
-    rows, columns = x.shape[2:4]
-    filters = weight.to(torch.int32).reshape(groups, len(weight) // groups, -1)
-    patches = x.permute(0, 1, 4, 5, 2, 3).reshape(len(x), groups, filters.shape[-1], rows * columns)
-    return (filters @ patches).reshape(len(x), len(weight), rows, columns)
+    kernel = zip(weight.shape[2:], dilation, strict=True)
+    reach = [(size - 1) * step + 1 for size, step in kernel]
+    filters = x.new_zeros(*weight.shape[:2], *reach)
+    filters[..., :: dilation[0], :: dilation[1]] = weight
+    return F.conv2d(x, filters, stride=stride, groups=groups)
 
 
 @functools.cache

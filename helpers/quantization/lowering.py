@@ -15,8 +15,9 @@ from torch import Tensor, fx, nn
 
 from helpers import passes
 from helpers.dataset import normalization_of
-from helpers.graphs.effects import is_torch, nodes_in, op_name
+from helpers.graphs.effects import is_torch, nodes_in
 from helpers.graphs.errors import UnsupportedCase
+from helpers.graphs.operations import bare_name, called_module
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.equalization import equalize
 from helpers.quantization.plan import INPUT, WINDOW, Plan, PlanOp, Recipe
@@ -37,13 +38,14 @@ def make_plan(
     """
     example = torch.zeros(IMAGES, *input_shape)
     folded = _folded(model, example)
-    run = _Run(folded, garbage_collect_values=False)
+    run = _Run(folded)
     run.run(example.clone())
-    edges = _edges(folded)
+    edges = _edges(run)
     output = folded.graph.output_node().args[0]
     if not isinstance(output, fx.Node) or edges.get(output, INPUT) == INPUT:
         raise QuantizationError(
-            "plan: a network must compute and return exactly one float32 tensor; wrap it for that"
+            "plan: a network must compute and return exactly one float32 tensor: quantize a class"
+            " whose forward calls the network and picks one, as in self.network(images)['out']"
         )
     plan = Plan([], tuple(input_shape))
     plan.input_normalization = normalization_of(model)
@@ -79,15 +81,19 @@ def _folded(model, example):
 
 
 class _Run(fx.Interpreter):
-    """Runs a graph, notes a copy of each value, and finds the nodes that write in place.
+    """Runs a graph, keeps a copy of each value, and finds the nodes that write in place.
 
     Such a node returns its input; the nodes that use this input later then use the node.
     """
 
+    def __init__(self, graph_module: fx.GraphModule) -> None:
+        super().__init__(graph_module, garbage_collect_values=False)
+        self.values: dict[fx.Node, Any] = {}
+
     @torch.no_grad()
     def run_node(self, node: fx.Node) -> Any:
         value = super().run_node(node)
-        node.meta["val"] = value.clone() if isinstance(value, Tensor) else value
+        self.values[node] = value.clone() if isinstance(value, Tensor) else value
         for source in node.all_input_nodes:
             if isinstance(value, Tensor) and self.env[source] is value:
                 for user in [user for user in source.users if user > node]:
@@ -95,7 +101,7 @@ class _Run(fx.Interpreter):
         return value
 
 
-def _edges(graph_module):
+def _edges(run):
     """The nodes that become edges, with their names: float32 values made of the input, per image.
 
     What else is made of the input (masks, indices, sizes, a mean over all images) belongs to the
@@ -103,9 +109,9 @@ def _edges(graph_module):
     """
     edges: dict[fx.Node, str] = {}
     depends: set[fx.Node] = set()
-    *nodes, output = graph_module.graph.nodes
+    *nodes, output = run.module.graph.nodes
     for node in nodes:
-        value = node.meta["val"]
+        value = run.values[node]
         if node.op == "placeholder":
             edges[node] = INPUT
         elif depends.isdisjoint(node.all_input_nodes):
@@ -128,7 +134,7 @@ def _read_node(node, edges, run):
     op.name = edges[node]
     op.inputs = tuple(edges[source] for source in sources)
     op.node = node.name
-    op.shape = tuple(node.meta["val"].shape[1:])
+    op.shape = tuple(run.values[node].shape[1:])
     return op
 
 
@@ -153,16 +159,17 @@ def _float_form(node, edges, run):
 @torch.no_grad()
 def _integer_form(node, sources, run):
     """The operation that a node is, without names; None if none in the table computes the same."""
-    layer = run.module.get_submodule(node.target) if node.op == "call_module" else None
-    form = _FORMS.get(type(layer) if layer is not None else is_torch(node) and op_name(node))
-    if form is None or not sources or min(source.meta["val"].ndim for source in sources) < 2:
+    layer = called_module(node)
+    form = _FORMS.get(
+        type(layer) if layer is not None else is_torch(node) and bare_name(node.target)
+    )
+    if form is None or not sources or min(run.values[source].ndim for source in sources) < 2:
         return None
     random = torch.Generator().manual_seed(0)
     inputs = {
-        source: 9 * torch.randn(source.meta["val"].shape, generator=random) for source in sources
+        source: 9 * torch.randn(run.values[source].shape, generator=random) for source in sources
     }
-    values = {arg: arg.meta["val"] for arg in node.all_input_nodes}
-    values |= {source: x.clone() for source, x in inputs.items()}
+    values = run.values | {source: x.clone() for source, x in inputs.items()}
     args, kwargs = fx.map_arg((node.args, node.kwargs), values.get)
     try:
         expected = getattr(run, node.op)(node.target, args, kwargs)

@@ -48,11 +48,6 @@ def mixed_recipe(
         recipe = mixed_recipe(model, cifar.train_images[:256], file_bytes=1_500_000)
         q = quantize(model, cifar.train_images[:1024], recipe)
     """
-    if getattr(model, "spec", None) is None:
-        # Said before minutes of scanning: the size is that of a saved file.
-        raise QuantizationError(
-            f"{type(model).__name__} cannot be saved yet; say what makes it: models.declare_builder(...)"
-        )
     recipe = recipe or Recipe()
     images = calibration_input(model, images)
     shape = tuple(images.shape[1:])

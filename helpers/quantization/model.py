@@ -4,7 +4,6 @@ executors share.
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -62,11 +61,9 @@ def replay(
     zero_point = torch.tensor(0, dtype=torch.int32)
     placeholder = Affine(torch.tensor(1.0), zero_point, recipe.activation_bits, signed=False)
     edges = dict.fromkeys(plan.quantized_edges(), placeholder)
-    zeros = {
-        name: replace(weights, codes=0 * weights.codes)
-        for name, weights in encode_weights(plan, recipe).items()
-    }
-    return QuantizedModel(model, plan, edges, zeros, recipe)
+    for op in plan.layers:
+        op.weight = torch.zeros_like(op.weight)
+    return QuantizedModel(model, plan, edges, encode_weights(plan, recipe), recipe)
 
 
 class QuantizedModel(nn.Module):

@@ -23,7 +23,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor, nn
 
-from helpers import training
+from helpers import models, training
 from helpers.dataset import normalization_of
 from helpers.quantization.affine import Affine, QuantizationError, code_range
 from helpers.quantization.lowering import make_plan
@@ -74,7 +74,7 @@ class QatNetwork(nn.Module):
         super().__init__()
         self.input_normalization = normalization_of(model)
         self.origin = SimpleNamespace(
-            spec=getattr(model, "spec", None), input_normalization=self.input_normalization
+            spec=models.spec_of(model), input_normalization=self.input_normalization
         )
         self.plan = plan
         self.recipe = recipe

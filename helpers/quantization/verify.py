@@ -21,8 +21,9 @@ def calibration_input(model: nn.Module, images: Tensor) -> Tensor:
     kind = getattr(images, "dtype", type(images).__name__)
     if kind not in (torch.uint8, torch.float32):
         raise QuantizationError(
-            f"calibration images: expected a uint8 or float32 tensor, got {kind}; of another"
-            " precision, call .float() on the images and the network"
+            f"calibration images: expected one uint8 or float32 tensor, got {kind}; of another"
+            " precision, call .float() on the images and the network, and of a network with several"
+            " inputs, quantize the parts that take one"
         )
     if not images.numel():
         raise QuantizationError(
@@ -48,7 +49,7 @@ def verify_plan(plan: Plan, model: nn.Module, graph: fx.Interpreter, images: Ten
     """Raise where a plan in float is not the network.
 
     Args:
-        graph: notes values in `meta`, to name the operation from which on they differ.
+        graph: keeps its `values`, to name the operation from which on they differ.
     """
     if _same_answers(copy.deepcopy(plan), copy.deepcopy(model), images):
         return
@@ -56,7 +57,7 @@ def verify_plan(plan: Plan, model: nn.Module, graph: fx.Interpreter, images: Ten
     with contextlib.suppress(Exception):
         plan.run(images, found.__setitem__)
         graph.run(images.clone())
-    expected = {node.name: node.meta.get("val") for node in graph.module.graph.nodes}
+    expected = {node.name: value for node, value in graph.values.items()}
     different = [
         op.name
         for op in plan.ops
@@ -89,12 +90,25 @@ def _same_answers(plan, model, images):
             found = plan.run(some)
         except Exception:
             return False
-        if not agree(found, expected):
+        if not (
+            agree(found, expected)
+            or agree(found, expected, 10 * _rounding(copy.deepcopy(model), some, expected))
+        ):
             return False
     pairs = zip(buffers, before, strict=True)
     return all(now.is_sparse or torch.equal(now, then) for now, then in pairs)
 
 
-def agree(found: Tensor, expected: Tensor) -> bool:
+def _rounding(model, images, answer):
+    """How far an answer is from what the network gives in float64; 0 if it answers otherwise in
+    each call, or does not run in float64.
+    """
+    with contextlib.suppress(Exception):
+        if torch.equal(model(images.clone()), answer):
+            return gap(answer.double(), model.double()(images.double()))[1]
+    return 0.0
+
+
+def agree(found: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> bool:
     """Whether two results are the same but for the order of sums."""
-    return gap(expected, found)[1] <= TOLERANCE and not found.isnan().any()
+    return gap(expected, found)[1] <= tolerance and not found.isnan().any()

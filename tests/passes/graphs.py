@@ -11,7 +11,7 @@ from torch import fx, nn
 from torch.utils._pytree import tree_leaves
 
 from helpers.equivalence import gap
-from helpers.graphs.tracing import trace
+from helpers.graphs.tracing import OTHER_INPUTS, trace
 from helpers.passes import Passer
 from helpers.passes.folder import Pass
 from helpers.passes.passer import Report
@@ -45,11 +45,21 @@ def fold(
 
 def calls(graph_module: fx.GraphModule) -> list[Any]:
     """What the graph calls, a module by its class."""
-    nodes = [node for node in graph_module.graph.nodes if node.op.startswith("call_")]
     return [
         type(graph_module.get_submodule(n.target)) if n.op == "call_module" else n.target
-        for n in nodes
+        for n in call_nodes(graph_module)
     ]
+
+
+def call_nodes(graph_module: fx.GraphModule) -> list[fx.Node]:
+    """The nodes that call something, but for the guards of an exported graph."""
+    guards: set[fx.Node] = set()
+    for node in reversed(graph_module.graph.nodes):
+        asserts = node.target is torch._assert and OTHER_INPUTS in node.args[1]
+        if asserts or (node.users and node.op != "placeholder" and guards.issuperset(node.users)):
+            guards.add(node)
+    nodes = graph_module.graph.nodes
+    return [node for node in nodes if node.op.startswith("call_") and node not in guards]
 
 
 def norm_calls(graph_module: fx.GraphModule) -> Iterator[fx.Node]:

@@ -10,14 +10,14 @@ from torchvision.ops import StochasticDepth
 
 from helpers.graphs.tracing import trace
 from helpers.passes import Passer
-from tests.passes.graphs import calls, differences, fold, reasons
+from tests.passes.graphs import call_nodes, calls, differences, fold, reasons
 from tests.passes.zoo import Net, alone, conv, hooked, with_conv, z
 
 
 def canonical(model: nn.Module, *inputs: torch.Tensor, route: str = "fx"):
     graph_module = trace(model.eval(), inputs, route)
     Passer(["canonicalize", "dead_code"]).run(graph_module)
-    return [node for node in graph_module.graph.nodes if node.op.startswith("call_")], graph_module
+    return call_nodes(graph_module), graph_module
 
 
 @pytest.mark.parametrize(

@@ -112,19 +112,25 @@ BAD = {
         X,
         UnsupportedCase,
         "self.n",
+        {"route": "fx"},
     ),
-    "too many inputs": (small, (X, X), GraphMismatch, "takes 1 input and got 2"),
+    "too many inputs": (
+        small,
+        (X, X),
+        GraphMismatch,
+        r"\(self, input\) got 2 example inputs: too many",
+    ),
     "three for two": (
         lambda: nn.Bilinear(6, 6, 2).eval(),
         (X, X, X),
         GraphMismatch,
-        "takes 2 inputs and got 3",
+        "got 3 example inputs: too many",
     ),
     "too few inputs": (
         lambda: nn.Bilinear(6, 6, 2).eval(),
         X,
         GraphMismatch,
-        "an input is missing",
+        "got 1 example inputs: missing a required argument: 'input2'",
     ),
     "no input": (small, (), GraphMismatch, "must hold a tensor, got none"),
     "None": (small, None, GraphMismatch, "the example inputs must hold a tensor, got NoneType"),
@@ -250,7 +256,7 @@ def test_what_the_tracer_does_not_see_is_blamed_on_it(what):
     model = nn.Sequential(conv(), nn.ReLU()).eval()
     UNSEEN[what](model)
     with pytest.raises(WrongAnswer, match=r"^tracing: .*no hooks or forward set .*other route"):
-        passes.optimize(model, X)
+        passes.optimize(model, X, route="fx")
 
 
 @pytest.mark.parametrize("route", ["fx", "export"])
@@ -378,3 +384,43 @@ def test_a_file_gets_the_folded_weight_of_a_layer_whose_weight_was_a_buffer():
     layer = folded.get_submodule("0")
     assert torch.equal(folded.state_dict()["0.weight"], layer.weight)
     assert not torch.equal(layer.weight, model[0].weight)
+
+
+def by_hook():
+    model = small()
+    model[3].register_forward_hook(lambda module, args, result: 2 * result)
+    return model
+
+
+def only_export():
+    """Decides by a size, which fx refuses."""
+    return Net(lambda m, x: m.bn(m.conv(x)) * (2 if x.size(2) > 3 else 1), conv=conv(), bn=norm(4))
+
+
+def export_folds_more():
+    """A size of the layer's result is read in between, which export knows as a number."""
+
+    def run(m, x):
+        y = m.conv(x)
+        return m.bn(y).reshape(y.shape[0], -1, y.shape[2] * y.shape[3])
+
+    return Net(run, conv=conv(), bn=norm(4))
+
+
+ROUTE_TAKEN = {small: "fx", by_hook: "export", only_export: "export", export_folds_more: "export"}
+
+
+@pytest.mark.parametrize("build", ROUTE_TAKEN)
+def test_without_a_route_the_better_one_is_taken(build, tmp_path):
+    model = build().eval()
+    folded, report = passes.optimize(model, X)
+    assert report.route == ROUTE_TAKEN[build] and differences(model, folded, X) == []
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
+
+
+def test_a_network_that_no_route_takes_is_refused_with_both_reasons():
+    model = Net(lambda m, x: m.conv(x) if x.sum() > 0 else x, conv=conv()).eval()
+    with pytest.raises(UnsupportedCase) as caught:
+        passes.optimize(model, X)
+    (note,) = caught.value.__notes__
+    assert note.startswith("and by the other route: tracing: Net cannot be traced")

@@ -14,8 +14,8 @@ from torch import nn
 
 from helpers.graphs.editing import with_tensors
 from helpers.graphs.errors import Declined
-from helpers.graphs.layers import opaque
-from helpers.graphs.operations import CONVS
+from helpers.graphs.layers import why_not_ordinary
+from helpers.graphs.operations import CONVS, called_module
 from helpers.graphs.patterns import OpPattern
 from helpers.passes.folder import RulePass
 from tests.passes.graphs import calls, fold, network, reasons
@@ -23,10 +23,10 @@ from tests.passes.zoo import conv, hooked
 
 
 def pad_more(match, conv, pad):
-    editor, layer, amounts = match.editor, match.editor.module(conv), pad.args[1]
-    if opaque(layer) is not None:
-        raise Declined(opaque(layer))
-    if editor.storage.is_written(pad.args[0]) or editor.storage.is_tensor_written(layer.weight):
+    editor, layer, amounts = match.editor, called_module(conv), pad.args[1]
+    if why_not_ordinary(layer) is not None:
+        raise Declined(why_not_ordinary(layer))
+    if editor.storage.is_written(pad.args[0]) or editor.storage.is_module_written(layer):
         raise Declined("its input or its weight is written to")
     if pad.kwargs.get("mode", "constant") != "constant" or pad.kwargs.get("value") not in (None, 0):
         raise Declined("it pads by something else than zeros")

@@ -110,7 +110,8 @@ def test_a_failing_pass_leaves_the_graph_as_it_was(route):
     graph_module = trace(pair, (x,), route)
     expected, code, keys = graph_module(x), graph_module.code, set(graph_module.state_dict())
     shapes = [node.meta["val"].shape for node in graph_module.graph.nodes if "val" in node.meta]
-    with pytest.raises(PassError, match=r"breaks at node 'linear'.*cannot go on"):
+    first = "linear" if route == "fx" else "size"  # a guard of export's
+    with pytest.raises(PassError, match=rf"breaks at node '{first}'.*cannot go on"):
         Passer([pass_of(breaks)]).run(graph_module)
     assert graph_module.code == code and not hasattr(graph_module, "extra")
     assert set(graph_module.state_dict()) == keys
@@ -153,9 +154,9 @@ FAILING = {
     ),
     "interrupted": (lambda: Passer([DropLast(), pass_of(interrupted)]), KeyboardInterrupt, "now"),
     "endless": (
-        lambda: Passer([DropLast(), Endless()]),
+        lambda: Passer([Endless()], rounds=3),
         PassError,
-        r"endless \(after drop_last\): .*rule for relu still matches at _1 after 9 rewrites",
+        r"the graph still changes in round 3: .* among endless$",
     ),
     "an error of any kind": (
         lambda: Passer([DropLast(), pass_of(restless), DropLast(), pass_of(crashes)]),

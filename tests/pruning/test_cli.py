@@ -40,7 +40,8 @@ def test_writes_a_network_that_loads_or_says_what_cannot_be(options, right, tmp_
     dense, ratios = models.mobilenet_v2(width_mult=0.35), tmp_path / "ratios.json"
     ratios.write_text('{"features.17.conv.0.0": 0.5}')
     small = tmp_path / "small.safetensors"
-    words = ["prune", str(models.save(dense, tmp_path / "dense.safetensors")), str(small)]
+    words = ["prune", str(models.save(dense, tmp_path / "dense.safetensors"))]
+    words += ["--output", str(small)]
     status, told = main([*words, *options.format(ratios).split()]), capsys.readouterr()
     if isinstance(right, str):
         assert status == 1 and right in told.err

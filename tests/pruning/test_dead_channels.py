@@ -10,7 +10,6 @@ from torchvision.ops import deform_conv2d
 
 from helpers import data, models, pruning
 from helpers.metrics import randomize_batchnorm
-from helpers.pruning.groups import PruneError
 from tests.pruning.zoo import PRUNABLE, Net, ToyMobile, build, net
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
@@ -61,15 +60,22 @@ def test_a_linear_layer_takes_the_constant_into_its_bias():
     torch.testing.assert_close(answers(small, x), answers(model, x))
 
 
-def test_inputs_by_name_and_without_a_batch_are_looked_at_and_whole_numbers_refused():
-    """What is computed of whole numbers, which are the same in every run, would look constant."""
+def test_inputs_by_name_and_without_a_batch_are_looked_at():
     forward = lambda s, x: s.c(s.b(s.a(input=x), output_size=[6, 6]).mean((-1, -2)))  # noqa: E731
     model = build(
         net(forward, a=nn.Conv2d(3, 8, 3), b=nn.ConvTranspose2d(8, 4, 1), c=nn.Linear(4, 2))
     )
     assert pruning.remove_dead_channels(model, EXAMPLE[0])[1] == {}
-    with pytest.raises(PruneError, match="example_inputs holds integers"):
-        pruning.remove_dead_channels(nn.Embedding(9, 4).eval(), torch.zeros(1, 6).long())
+
+
+def test_what_takes_whole_numbers_keeps_its_channels():
+    """What is computed of them, the same in every run, would look constant."""
+    layers = [nn.Embedding(9, 4), nn.Flatten(), nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)]
+    model = nn.Sequential(*layers).eval()
+    switched_off([1], model[2], model[3], 2.5)
+    with pytest.warns(UserWarning, match="Sequential fails on random images: .* for 'Long'"):
+        small, found = pruning.remove_dead_channels(model, torch.zeros(1, 1).long())
+    assert found == {} and small[2].out_features == 4
 
 
 PADDED = [

@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from helpers import metrics, models, pruning
@@ -231,3 +232,15 @@ def test_what_is_kept_is_what_scored_highest():
         small.blocks[0].expand.weight,
         torch.cat([block.expand.weight[:17], block.expand.weight[18:]]),
     )
+
+
+@pytest.mark.parametrize("own", [3, conv(3, 8)])
+def test_a_network_may_call_something_spec_and_is_told_so_when_it_is_saved(own, tmp_path):
+    model = net(lambda s, x: s.b(F.relu(s.a(x))))()
+    model.spec = own
+    small = pruning.prune(model.eval(), EXAMPLE, scope="all")
+    assert small.a.out_channels == 4 and str(small.spec) == str(own)
+    with pytest.raises(models.ModelError, match="declare_builder"):
+        models.save(small, tmp_path / "small.safetensors")
+    with pytest.raises(models.ModelError, match=r"calls something `spec`.* rename it"):
+        models.declare_builder(small, lambda: copy.deepcopy(model))

@@ -155,6 +155,12 @@ def asking(s, x):
     return s.b(sum(s.a(row[None]) for row in x for _ in range(x.shape[1] - 2)).to(x.device))
 
 
+def remembering(s, x):
+    if not hasattr(s, "kept"):
+        s.kept = 2 * s.w
+    return s.b(s.a(x) + s.kept)
+
+
 def newly_shaped_gate(net, x):
     y = net.a(x)[:, :, ..., 1:]
     return net.b(y * net.g(y.mean((-2, -1)))[..., None, None].softmax(2))
@@ -289,6 +295,17 @@ PRUNABLE = {
         ),
         {"a": 3},
     ),
+    "pixel shuffle": (between(nn.PixelShuffle(2), b=conv(2, 5)), {"a": 2}),
+    "pixel unshuffle": (between(nn.PixelUnshuffle(2), b=conv(32, 5)), {"a": 8}),
+    "patches": (
+        between(lambda y: F.unfold(y, 2).transpose(1, 2), b=nn.Linear(32, 5)),
+        {"a": 8},
+    ),
+    "layers made in forward": (
+        between(lambda y: nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))(y)),
+        {"a": 8},
+    ),
+    "kept on self": (net(remembering, w=nn.Parameter(torch.randn(8, 1, 1))), {"a": 8}),
     "sum by axis": (between(lambda y: y * y.sum(axis=2, keepdims=True)), {"a": 8}),
     "axes swapped by name": (
         between(lambda y: y.swapaxes(axis0=1, axis1=2).mean(1), **LAST),
@@ -483,7 +500,7 @@ REFUSED = {
     },
     "reshape_as): this operation": {"like another": between(lambda y: y + (1 * y).reshape_as(y))},
     "unfold): this operation": {
-        "patches": between(lambda y: F.unfold(y, 3).transpose(1, 2), b=nn.Linear(72, 5))
+        "padded": between(lambda y: F.unfold(y, 3, padding=1).transpose(1, 2), b=nn.Linear(72, 5))
     },
     "view): this operation": {
         "another type": between(lambda y: y.view(torch.int32).view(torch.float32))

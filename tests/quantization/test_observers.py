@@ -92,10 +92,13 @@ def spoiled(layer, factor, filters=None):
 EMPTY = Net(lambda m, x: torch.cat([x, x[:, :0]], 1).flatten(1)).eval()
 WIDE = nn.Sequential(nn.Flatten(), nn.Linear(40000, 1)).eval()
 nn.init.ones_(WIDE[1].weight)  # its sums are no int32
+SEGMENTS = Net(lambda m, x: {"out": m.a(x), "aux": m.b(x)}, a=nn.Conv2d(3, 4, 1), b=nn.Tanh())
+SEGMENTS.eval()
 REFUSED = [
     (small(), torch.zeros(0, 3, 9, 9), "there are none"),
     (small(), torch.zeros(2, 3, 9, 9, dtype=torch.int64), "uint8 or float32"),
     (small(), [1, 2], "list"),
+    (small(), {"x": images()}, "dict.* of a network with several inputs, quantize the parts"),
     (small(), torch.full((2, 3, 9, 9), math.nan), "2 of 2 hold NaN"),
     (small().double(), images().double(), r"call .float\(\) on the images and"),
     (
@@ -122,9 +125,15 @@ REFUSED = [
         "a: fixed point",
     ),
     (Net(lambda m, x: (x.relu(), x)).eval(), images(), "exactly one"),
+    (SEGMENTS, images(), r"picks one, as in self.network\(images\)\['out'\]"),
     (nn.Identity().eval(), images(), "exactly one"),
     (nn.Bilinear(3, 3, 1).eval(), images(), "an input is missing"),
 ]
+
+
+def test_a_class_that_picks_one_output_is_what_quantize_takes():
+    picked = Net(lambda m, images: m.network(images)["out"], network=SEGMENTS).eval()
+    assert (quantize(picked, images())(images()) - picked(images())).abs().max() < 0.05
 
 
 @pytest.mark.parametrize(("model", "x", "message"), REFUSED)

@@ -2,12 +2,14 @@
 with the reason.
 """
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from helpers.quantization import QuantizationError, Recipe, quantize
+from helpers.quantization import QuantizationError, Recipe, quantize, verify
 from tests.passes.zoo import Net
 from tests.quantization.networks import images
 
@@ -78,6 +80,19 @@ def test_the_last_check_names_the_operation_and_can_be_left_out():
     with pytest.raises(QuantizationError, match=r"they differ from 'dropout' on.* images\?$"):
         quantize(model, images())
     assert quantize(model, images(), verify=False)(images()).shape == (16, 4)
+
+
+def test_what_float32_cannot_hold_is_no_difference():
+    """The mean is 200,000 deviations, and folding takes it away before anything is added."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten()).eval()
+    model[0].bias.data += 2e5
+    model[1].running_mean += 2e5
+    x = images()
+    exact = copy.deepcopy(model).double()(x.double())
+    assert verify.gap(exact, model(x).double())[1] > verify.TOLERANCE
+    q = quantize(model, x, Recipe(observer="minmax"))
+    assert (q(x) - exact).abs().max() <= 0.02 * exact.abs().max()
 
 
 @pytest.mark.parametrize(

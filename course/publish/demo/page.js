@@ -96,9 +96,24 @@ function buildPictures(pictures) {
     const canvas = make("canvas", "", { width: SIDE, height: SIDE });
     drawPixels(canvas, pixels);
     button.append(canvas);
+    button.tabIndex = -1;  // the tab key stops at one picture, arrow keys choose among them
     button.onclick = () => choose(pixels, state.classes[label], button);
     $("pictures").append(button);
   }
+  $("pictures").firstChild.tabIndex = 0;
+  $("pictures").onkeydown = chooseByKey;
+}
+
+/** Arrow keys, Home and End choose another picture of the grid. */
+function chooseByKey(event) {
+  const buttons = [...$("pictures").children], now = buttons.indexOf(document.activeElement);
+  const across = getComputedStyle($("pictures")).gridTemplateColumns.split(" ").length;
+  const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across, Home: -now, End: buttons.length - 1 - now };
+  const next = buttons[now + steps[event.key]];
+  if (now < 0 || !(event.key in steps)) return;
+  event.preventDefault();  // or the page would scroll
+  next?.focus();
+  next?.click();
 }
 
 function drawPixels(canvas, pixels) {
@@ -113,7 +128,10 @@ async function choose(pixels, truth, button) {
   state.asked++;
   state.pixels = pixels;
   $("photoStatus").textContent = $("said").textContent = "";
-  for (const other of $("pictures").children) other.setAttribute("aria-pressed", other === button);
+  for (const other of $("pictures").children) {
+    other.setAttribute("aria-pressed", other === button);
+    if (button) other.tabIndex = other === button ? 0 : -1;
+  }
   for (const card of $("networks").children) card.classList.add("waiting");
   drawPixels($("picture"), pixels);
   $("picture").setAttribute("aria-label", truth ? `Test picture: ${truth}` : "Your photo at 32 by 32 pixels");

@@ -1,7 +1,8 @@
 // The graph of a network before and after each pass; boxes and lines were placed by Python.
 "use strict";
 
-const BOX = { width: 168, height: 62, inner: 40 };
+const FIRST = "conv_bn_folding";  // the pass that the course begins with
+const BOX = { width: 168, height: 68, inner: 46 };
 const $ = (id) => document.getElementById(id);
 let stages = [], chosen = 0, side = "before";
 
@@ -16,8 +17,20 @@ document.addEventListener("DOMContentLoaded", () => {
   $("sides").append(...["before", "after"].map((which) => button(which, () => show(chosen, which))));
   document.querySelector("main").hidden = false;
   $("status").textContent = "";
-  show(0, "before");
+  fitBoxes();
+  show(Math.max(0, stages.findIndex(({ name }) => name === FIRST)), "before");
 });
+
+/** As wide as the longest label, so that none is cut. */
+function fitBoxes() {
+  const context = document.createElement("canvas").getContext("2d"), { fontFamily } = getComputedStyle(document.body);
+  context.font = `13px ${fontFamily}`;
+  for (const { before, after } of stages) {
+    for (const box of [...before.boxes, ...(after?.boxes ?? [])]) {
+      for (const label of [box.what, box.shape]) BOX.width = Math.max(BOX.width, Math.ceil(context.measureText(label).width) + 28);
+    }
+  }
+}
 
 function button(text, press) {
   const made = document.createElement("button");
@@ -36,7 +49,7 @@ function show(number, which) {
   $("sides").lastChild.disabled = !stage.after;
   $("sides").lastChild.title = stage.after ? "" : "This pass changed nothing.";
   const nodes = stage.after ? `${stage.before.boxes.length} nodes became ${stage.after.boxes.length}.` : "The graph stayed as it was.";
-  $("summary").textContent = `${stage.name}: ${stage.changed} changed, ${stage.declined} declined. ${nodes} ` +
+  $("summary").textContent = `${stage.sentence} Here: ${stage.changed} changed, ${stage.declined} declined. ${nodes} ` +
     `Largest difference from the first network's answers (rounding of 32-bit numbers): ${stage.difference.toExponential(1)}.`;
   draw(stage[side]);
   const told = stage.before.boxes.filter((box) => box.note);
@@ -60,7 +73,7 @@ function draw({ width, height, boxes, lines }) {
     const [x, y] = place(box.at);
     const group = svg("g", { class: box.status, id: `box-${box.name}`, tabindex: 0, role: "button", "aria-label": `${box.name}: ${box.what} ${box.status}` },
       svg("rect", { x: x - BOX.width / 2 + 6, y: y - BOX.inner / 2, width: BOX.width - 12, height: BOX.inner }),
-      svg("text", { x, y: y - 3 }, shortened(box.what)), svg("text", { x, y: y + 12 }, box.shape));
+      svg("text", { x, y: y - 4 }, box.what), svg("text", { x, y: y + 13 }, box.shape));
     group.onclick = () => choose(box);
     group.onkeydown = (event) => {
       if (event.key !== "Enter" && event.key !== " ") return;
@@ -72,8 +85,6 @@ function draw({ width, height, boxes, lines }) {
   const paths = lines.map((line) => svg("polyline", { points: line.map((point) => place(point).join(",")).join(" ") }));
   $("graph").replaceChildren(svg("svg", { width: width * BOX.width + 20, height: height * BOX.height + 20 }, ...paths, ...shapes));
 }
-
-const shortened = (text) => (text.length > 23 ? `${text.slice(0, 22)}…` : text);
 
 function choose(box) {
   document.querySelectorAll("svg g.chosen").forEach((group) => group.classList.remove("chosen"));

@@ -20,18 +20,14 @@ IMAGE_BLOCK = 4  # channels of an image: four bytes are copied at a time
 def widened(model: nn.Module, block: int) -> nn.Module:
     """A copy of a quantized network whose widths are multiples of `block` where possible."""
     model = copy.deepcopy(model)
-    width = _widths(model.plan)
+    # 1 of an edge with one number for each image.
+    width = {edge: shape[0] if shape else 1 for edge, shape in model.plan.shapes.items()}
     wide = _new_widths(model.plan, width, block)
     if wide[INPUT] > width[INPUT]:
         model.input.op.shape = (wide[INPUT], *model.input_shape[1:])
     for step in model.steps.values():
         _widen(step, width, wide)
     return model
-
-
-def _widths(plan):
-    """The number of channels of every edge; 1 of an edge with one number for each image."""
-    return {edge: shape[0] if shape else 1 for edge, shape in plan.shapes.items()}
 
 
 def _new_widths(plan, width, block):

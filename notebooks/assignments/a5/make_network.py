@@ -2,11 +2,11 @@
 
 Secret, as the file is.
 
-    python -m course prune data/checkpoints/tiny.safetensors build/small.safetensors --ratio 0.3
-    --scope all python -m course finetune build/small.safetensors --teacher
-    data/checkpoints/tiny.safetensors --epochs 8 \
-        --muon 0.01 --lr 0.1 --batch-size 256 --image-sizes 24 28 32 --output
-        build/tuned.safetensors
+    python -m course prune data/checkpoints/tiny.safetensors --ratio 0.3 --scope all \
+        --output build/small.safetensors
+    python -m course finetune build/small.safetensors --teacher data/checkpoints/tiny.safetensors \
+        --epochs 8 --muon 0.01 --lr 0.1 --batch-size 256 --image-sizes 24 28 32 \
+        --output build/tuned.safetensors
     python notebooks/assignments/a5/make_network.py build/tuned.safetensors --bits 3 --epochs 4
 
 The last line trains with the rounding of the file, and prints what the file earns on disturbed

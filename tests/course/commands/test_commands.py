@@ -63,7 +63,9 @@ def test_a_quantized_network_is_written_in_two_forms_and_evaluated_in_integers(
         "--images 32 --weight-bits 4 --bias-correction empirical --equalize --per-tensor --data"
         " sample --onnx"
     )
-    assert main(["quantize", str(trained), str(quantized), *words.split(), str(onnx)]) == 0
+    assert (
+        main(["quantize", str(trained), "--output", str(quantized), *words.split(), str(onnx)]) == 0
+    )
     recipe, printed = models.load(quantized).recipe, capsys.readouterr().out
     assert (recipe.weight_bits, recipe.per_channel, recipe.equalize) == (
         4,
@@ -135,27 +137,30 @@ def test_the_builder_that_finetune_names_may_be_that_of_the_teacher_alone(traine
         ("train --output {file}/trained", "cannot be written"),
         ("train --output {folder}/mnv2-0.5", "name it {folder}/mnv2-0.5.safetensors"),
         ("finetune {tiny} --output {folder}/a.csv", "does not end as the file of a network"),
-        ("quantize {tiny} {out} --images -5", "is not a whole number of 1 or more"),
-        ("quantize {tiny} {file}/q", "cannot be written"),
-        ("quantize {tiny} {out} --weight-bits 9", "from 2 to 8"),
+        ("quantize {tiny} --output {out} --images -5", "is not a whole number of 1 or more"),
+        ("quantize {tiny} --output {file}/q", "cannot be written"),
+        ("quantize {tiny} --output {out} --weight-bits 9", "from 2 to 8"),
         (
-            "quantize {tiny} {out} --file-bytes 2048",
+            "quantize {tiny} --output {out} --file-bytes 2048",
             "--file-bytes 2048: the header takes 2048; give more",
         ),
-        ("quantize {tiny} {out} --qat-epochs 1 --rounding learned", "leave --rounding"),
-        ("prune {tiny} {out} --ratio 1", "ratio is 1.0; expected 0 <= ratio < 1"),
+        ("quantize {tiny} --output {out} --qat-epochs 1 --rounding learned", "leave --rounding"),
+        ("prune {tiny} --output {out} --ratio 1", "ratio is 1.0; expected 0 <= ratio < 1"),
         (
-            "prune {tiny} {out} --images many",
+            "prune {tiny} --output {out} --images many",
             "argument --images: 'many' is not a whole number of 1 or more",
         ),
-        ("prune {tiny} {out} --round-to 1000", "no group has more than 64 units"),
+        ("prune {tiny} --output {out} --round-to 1000", "no group has more than 64 units"),
         (
-            "prune {tiny} {out} --allocation {file}",
+            "prune {tiny} --output {out} --allocation {file}",
             "file.json cannot be read as JSON: Expecting value",
         ),
-        ("prune {tiny} {out} --input-size 64", "--input-size to them or to --data of your own"),
         (
-            "prune {int8} {out}",
+            "prune {tiny} --output {out} --input-size 64",
+            "--input-size to them or to --data of your own",
+        ),
+        (
+            "prune {int8} --output {out}",
             "is quantized already; start from the network that it was made from",
         ),
         ("evaluate {tiny} --batch 0", "is not a whole number of 1 or more"),

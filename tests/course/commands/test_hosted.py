@@ -1,19 +1,29 @@
 """A notebook alone in an empty folder, on a server that says it is Colab, sets itself up."""
 
+import importlib.metadata
 import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import nbformat
 import pytest
 
 from course import hosted
+from course.commands import doctor
 from course.commands import hosted as command
 
 REPOSITORY = Path(__file__).parents[3]
 COLAB = "import sys, types; sys.modules['google.colab'] = types.ModuleType('google.colab')\n"
+LESSONS_IMPORT = """
+import sys
+from course import lessons
+from course.publish import demo, runner
+from helpers import checks, data, metrics, models, passes, plots, pruning, quantization, training
+print(sorted({"onnx", "onnxruntime", "latex2mathml"} & set(sys.modules)))
+"""
 THEN = """
 import os
 from helpers import checks
@@ -64,6 +74,29 @@ def test_the_cell_sets_the_course_up_in_an_empty_folder(tmp_path):
     assert "installing" not in done.stdout
     assert "download mine.py" in done.stdout
     assert done.stdout.strip().endswith("in notebooks")
+
+
+@pytest.mark.parametrize("lacking", ["tqdm", "batchnorm-to-int8"])
+def test_the_doctor_on_a_server_never_advises_to_replace_its_libraries(
+    lacking, monkeypatch, capsys
+):
+    found = importlib.metadata.Distribution.discover
+    hiding = lambda **by: iter(()) if by.get("name") == lacking else found(**by)  # noqa: E731
+    monkeypatch.setattr(importlib.metadata.Distribution, "discover", hiding)
+    monkeypatch.setenv("COLAB_RELEASE_TAG", "release-colab")
+    monkeypatch.setitem(sys.modules, "torchvision", types.SimpleNamespace(__version__="0.1+x"))
+    remedies = [one.remedy for one in (*doctor.packages(), *doctor.torch_pair()) if not one.good]
+    assert len(remedies) == 1 + (lacking == "tqdm")  # the course itself need not be installed there
+    assert set(remedies) == {hosted.REMEDY}
+    assert "pip" not in hosted.REMEDY and "first cell" in hosted.REMEDY
+
+
+def test_what_few_lessons_need_is_imported_when_it_is_used():
+    """A server installs it in the first cell; a lesson without it starts sooner."""
+    done = subprocess.run(
+        [sys.executable, "-c", LESSONS_IMPORT], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
 
 
 def run(program, folder, **env):

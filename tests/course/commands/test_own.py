@@ -63,7 +63,7 @@ def test_every_command_takes_a_network_of_ones_own(own, tmp_path, capsys, monkey
     fast = ["--epochs", "1", "--batch-size", "16"]
     onnx = tmp_path / "int8.onnx"
     for words in (
-        ["prune", files["small"], *own],
+        ["prune", "--output", files["small"], *own],
         [
             "finetune",
             files["small"],
@@ -74,7 +74,17 @@ def test_every_command_takes_a_network_of_ones_own(own, tmp_path, capsys, monkey
             "--output",
             files["tuned"],
         ],
-        ["quantize", files["tuned"], files["int8"], *again, "--onnx", str(onnx), "--images", "32"],
+        [
+            "quantize",
+            files["tuned"],
+            *again,
+            "--output",
+            files["int8"],
+            "--onnx",
+            str(onnx),
+            "--images",
+            "32",
+        ],
         ["evaluate", *files.values(), *again],
         ["evaluate", *own],
     ):
@@ -128,13 +138,14 @@ def test_a_file_is_no_larger_than_asked_with_all_that_it_says_about_itself(own, 
     wide = [*own, "--arguments", "width=64", "--weights", str(tmp_path / "wide.pt")]
     for wanted in (35_000, 34_999):  # then one byte less than the first file has
         wanted = min(wanted, out.stat().st_size - 1) if out.exists() else wanted
-        assert main(["quantize", str(out), *wide, "--file-bytes", str(wanted)]) == 0
+        assert main(["quantize", "--output", str(out), *wide, "--file-bytes", str(wanted)]) == 0
         assert out.stat().st_size <= wanted
 
 
 def test_stopped_while_it_trains_with_rounding_the_same_command_goes_on(own, tmp_path, monkeypatch):
     words = [
         "quantize",
+        "--output",
         str(tmp_path / "int8.safetensors"),
         *own,
         "--qat-epochs",

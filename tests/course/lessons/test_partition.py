@@ -15,7 +15,8 @@ from course.lessons.partition import (
     from_patterns,
     propose,
 )
-from helpers.graphs.patterns import OpPattern, Value, pattern_of
+from course.lessons.patterns import pattern_of
+from helpers.graphs.patterns import OpPattern, Value
 from tests.passes.graphs import graph_of
 
 

@@ -17,6 +17,7 @@ from course.publish import demo, report, runner, slides, steps
 from course.publish import page as page_parts
 from course.publish.page import PARTS
 from helpers import data, models
+from helpers.passes.passer import PASSES
 from helpers.quantization import Recipe, quantize
 from tests.course.publish import chromium
 from tests.course.publish.chromium import opened
@@ -284,6 +285,56 @@ def test_what_was_chosen_last_is_shown(browser, small_page, tmp_path):
     assert problems == []
 
 
+@pytest.mark.parametrize("width", [1280, 800])
+def test_all_answers_are_seen_at_once_and_few_tab_stops_lead_to_them(browser, page_file, width):
+    """A window of 800 pixels in height, and one that is as narrow."""
+    with opened(page_file.as_uri(), browser) as (page, problems):
+        page.set_viewport_size({"width": width, "height": 800})
+        wait_until_ready(page)
+        page.wait_for_selector("#said:not(:empty)")
+        bars = page.locator(".bar").evaluate_all("all => all.map((one) => one.getClientRects()[0])")
+        assert len(bars) == 30 and max(bar["bottom"] for bar in bars) < 800
+        page.locator("body").press("Tab")
+        stops = 1
+        while page.evaluate("document.activeElement.id") != "network":
+            page.keyboard.press("Tab")
+            stops += 1
+            assert stops < 10
+    assert problems == []
+
+
+def test_arrow_keys_go_through_the_pictures(browser, small_page):
+    chosen = "#pictures button[aria-pressed=true]"
+    with opened(small_page.as_uri(), browser) as (page, problems):
+        wait_until_ready(page)
+        across = page.evaluate(
+            "getComputedStyle($('pictures')).gridTemplateColumns.split(' ').length"
+        )
+        place = "(one) => [...one.parentNode.children].indexOf(one)"
+        page.focus(chosen)
+        for key, wanted in (
+            ("ArrowLeft", 0),
+            ("ArrowRight", 1),
+            ("ArrowDown", 1 + across),
+            ("ArrowUp", 1),
+            ("End", 39),
+            ("ArrowRight", 39),
+            ("Home", 0),
+        ):
+            page.keyboard.press(key)
+            assert page.locator(chosen).evaluate(place) == wanted, key
+            assert page.evaluate(f"({place})(document.activeElement)") == wanted, key
+        assert page.locator("#pictures button[tabindex='0']").count() == 1
+    assert problems == []
+
+
+# The labels of a graph that end in dots, or are wider than their box.
+CUT_OFF = """groups => groups.flatMap((group) => {
+    const width = group.querySelector("rect").getBBox().width;
+    const texts = [...group.querySelectorAll("text")];
+    const cut = (one) => one.textContent.includes("…") || one.getBBox().width > width;
+    return texts.filter(cut).map((one) => one.textContent);
+})"""
 DAMAGE = {
     "truncated": lambda text: text[: len(text) // 2],
     "no script": lambda text: text[: text.index("// The page:")],
@@ -303,12 +354,14 @@ def test_a_damaged_page_says_so(browser, small_page, tmp_path, kind):
         assert page.is_hidden("main")
 
 
-def test_a_box_tells_what_happened_to_it(browser, tmp_path):
-    page_file = steps.write_steps(
-        tmp_path / "passes.html", models.pretrained(), torch.randn(1, 3, 32, 32)
-    )
-    with opened(page_file.as_uri(), browser) as (page, problems):
-        page.click("text=conv_bn_folding")
+@pytest.fixture(scope="module")
+def passes_page(tmp_path_factory):
+    target = tmp_path_factory.mktemp("passes") / "passes.html"
+    return steps.write_steps(target, models.pretrained(), torch.randn(1, 3, 32, 32))
+
+
+def test_a_box_tells_what_happened_to_it(browser, passes_page):
+    with opened(passes_page.as_uri(), browser) as (page, problems):
         page.focus("#box-features_1_conv_0_1")
         page.keyboard.press("Enter")
         assert page.inner_text("#boxTitle") == "features_1_conv_0_1"
@@ -317,6 +370,24 @@ def test_a_box_tells_what_happened_to_it(browser, tmp_path):
         )
         page.click("#sides button:last-child")
         assert page.locator("#box-features_1_conv_0_1").count() == 0
+    assert problems == []
+
+
+def test_the_passes_open_on_folding_with_a_sentence_and_labels_that_can_be_read(
+    browser, passes_page
+):
+    assert steps.SENTENCES.keys() == PASSES.keys()
+    with opened(passes_page.as_uri(), browser) as (page, problems):
+        page.wait_for_selector("main:not([hidden])")
+        assert page.inner_text("#passes button[aria-pressed=true]") == "conv_bn_folding"
+        for button in page.locator("#passes button").all():
+            button.click()
+            sentence = steps.SENTENCES[button.inner_text()]
+            assert page.inner_text("#summary").startswith(f"{sentence} Here: ")
+            cut = page.locator("#graph g").evaluate_all(CUT_OFF)
+            assert cut == []
+        size = page.locator("#graph text").first.evaluate("(one) => getComputedStyle(one).fontSize")
+        assert size == "13px"
     assert problems == []
 
 

@@ -1,0 +1,133 @@
+"""The benchmark of other packages' networks, with a package of three: what it says of each."""
+
+import os
+import signal
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from course.benchmarks import common, wild
+from course.benchmarks.wild_networks import PACKAGES, by_size, in_turn, lively
+from course.benchmarks.wild_norms import foldable_norms
+from helpers import passes
+from tests.passes.zoo import Net, conv, norm
+
+
+def right():
+    return nn.Sequential(conv(), norm(4), nn.ReLU(), conv(4, 5), norm(5), nn.Flatten())
+
+
+def refusing():
+    """Decides by the content of an image, which no graph does."""
+    return Net(lambda m, x: m.conv(x) if x.sum() > 0 else m.conv(-x), conv=conv())
+
+
+def end_the_process(x):
+    os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+class Crash(nn.Module):
+    """Runs without data, and takes its process with it when the answers are compared."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = conv()
+
+    def forward(self, x):
+        return end_the_process(self.conv(x))
+
+
+class Three:
+    def names(self):
+        return ["right", "refusing", "crashing"]
+
+    def built(self, name):
+        made = {"right": right, "refusing": refusing, "crashing": Crash}[name]()
+        return made, (torch.randn(2, 3, 6, 6),)
+
+
+@pytest.fixture
+def rows(tmp_path, monkeypatch):
+    """Runs the benchmark, and reads the table that it leaves."""
+    monkeypatch.setattr(common, "FOLDER", tmp_path)
+    monkeypatch.setitem(PACKAGES, "three", Three())
+
+    def run(*options):
+        wild.main(["--package", "three", *options])
+        return pd.read_csv(tmp_path / "wild.csv").set_index(["network", "step"])
+
+    return run
+
+
+def test_each_network_gets_its_word(rows, capsys):
+    table = rows("--steps", "optimize", "prune")
+    steps = ["optimize", "optimize fx", "optimize export", "prune"]
+    assert [*table.loc["right"].index] == steps and {*table.loc["right"].result} == {"right"}
+    assert {*table.loc["refusing"].result[:3]} == {"refused"}
+    assert table.loc["refusing", "optimize"].reason.startswith("tracing: Net cannot be traced")
+    assert {*table.loc["crashing"].result} == {"crashed"}
+    folds = table.loc["right"].iloc[:3]
+    assert {*folds.foldable} == {2} and {*folds.folded} == {2}
+    assert "folded %" in capsys.readouterr().out
+
+
+def test_a_table_goes_on_and_chosen_rows_are_made_again(rows, monkeypatch):
+    first = rows("--only", "right", "--steps", "prune")
+    monkeypatch.setitem(wild.STEPS, "prune", lambda model, inputs: 1 / 0)
+    assert rows("--only", "right", "--steps", "prune").equals(first)
+    (again,) = rows("--only", "right", "--steps", "prune", "--again", "right").itertuples()
+    assert again.result == "crashed" and again.reason.startswith("ZeroDivisionError")
+
+
+WRONG = {
+    "another answer": lambda model, *_, **__: (lambda x: model(x) * 1.001, None),
+    "another batch": lambda model, *_, **__: (lambda x: model(x) * (1 + (len(x) > 2)), None),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_answer_is_found(what, monkeypatch):
+    monkeypatch.setattr(passes, "optimize", WRONG[what])
+    found = wild.outcome("optimize", right().eval(), (torch.randn(2, 3, 6, 6),))
+    assert found["result"] == "wrong"
+
+
+def test_what_takes_too_long_is_stopped(monkeypatch):
+    def endless(model, inputs):
+        while True:
+            pass
+
+    monkeypatch.setattr(wild, "SECONDS", 0.2)
+    monkeypatch.setitem(wild.STEPS, "prune", endless)
+    before = signal.signal(signal.SIGPROF, wild.out_of_time)
+    try:
+        assert wild.outcome("prune", nn.ReLU(), ())["result"] == "too slow"
+    finally:
+        signal.signal(signal.SIGPROF, before)
+
+
+def test_norms_count_if_nobody_else_reads_the_layer():
+    parts = {"conv": conv(), "one": norm(4), "two": norm(4)}
+    alone = Net(lambda m, x: m.two(m.one(m.conv(x)).relu()), **parts).eval()
+    shared = Net(lambda m, x: m.one(y := m.conv(x)) + y, **parts).eval()
+    x = (torch.randn(2, 3, 6, 6),)
+    assert foldable_norms(alone, x) == 1 and foldable_norms(shared, x) == 0
+
+
+def test_nothing_is_hidden_by_a_constant():
+    layer = nn.LayerNorm(4)
+    layer.bias.requires_grad_(False)
+    assert all(parameter.std() > 0 for parameter in lively(layer).parameters())
+
+
+def test_small_networks_come_first():
+    assert sorted(["net_base", "net50", "net_tiny", "net18"], key=by_size) == [
+        "net_tiny",
+        "net18",
+        "net50",
+        "net_base",
+    ]
+    assert in_turn([["a_base", "a_tiny"], ["b_small"]]) == ["a_tiny", "b_small", "a_base"]
