@@ -90,7 +90,7 @@ ITEMS = (
         hint="Put rows of zeros below W1, zeros after b1, and columns of zeros (axis 1) behind those of W2: torch.cat.",
         mistakes=(
             Mistake(
-                "Where the number is already a multiple, you add channels all the same. None is "
+                "Where the number is already a multiple, you still add channels. None is "
                 "missing there.",
                 wrong="multiple - len(W1) % multiple", right="-len(W1) % multiple",
             ),
@@ -118,7 +118,7 @@ ITEMS = (
                 wrong="least // multiple * multiple", right="-(-least // multiple) * multiple",
             ),
             Mistake(
-                "Your channels are in order of importance. Sort their numbers, so that they keep "
+                "Your channels are in order of importance. Sort their indices, so that they keep "
                 "the order of the layer.",
                 wrong="", right=".sort().values",
             ),

@@ -367,7 +367,7 @@ ITEMS = (
                 wrong="", right=" + bias",
             ),
             Mistake(
-                "Codes below 0 and above 255 wrap round in uint8. Clamp them first.",
+                "Codes below 0 and above 255 wrap around in uint8. Clamp them first.",
                 wrong="", right=".clamp(0, 255)",
             ),
             Mistake(
@@ -396,8 +396,8 @@ ITEMS = (
                 right="x = codes.double() - zero_in",
             ),
             Mistake(
-                "You subtract in uint8, where numbers below 0 wrap round. Change the type before "
-                "you subtract.",
+                "You subtract in uint8, where numbers below 0 wrap around. Change the type "
+                "before you subtract.",
                 wrong="(codes - zero_in).double()", right="codes.double() - zero_in",
             ),
             Mistake(

@@ -281,12 +281,12 @@ def way_oracle(inputs: dict, probe: dict) -> list[dict]:
 ITEMS = (
     Item(
         "pareto_front", pareto_cases, pareto_oracle, view=in_order, minutes=8, dots=2,
-        nudge="For each network, ask every other one: are you at least as good in both, and better in one?",
-        hint="Beaten means: another costs no more and is no less accurate, and is better in one of the two.",
+        nudge="For each network and every other one: is the other at least as good in both, and better in one?",
+        hint="A network is beaten if another costs no more, is no less accurate, and is better in at least one of the two.",
         mistakes=(
             Mistake(
-                "Two networks that are equal in both beat each other in yours. To beat means to "
-                "be better in at least one.",
+                "In your version two equal networks beat each other. The winner must be better "
+                "in at least one of the two.",
                 wrong="networks = list(zip(costs, accuracies))\n"
                 "places = range(len(networks))\n"
                 "\n"
@@ -349,7 +349,7 @@ ITEMS = (
                 wrong="", right=" / (size[layer][now] - size[layer][below])",
             ),
             Mistake(
-                "You count harm that is already done. What matters is the difference that the "
+                "You count harm that has already been done. What matters is the difference that the "
                 "next step makes.",
                 wrong="harm[layer][below]", right="(harm[layer][below] - harm[layer][now])",
             ),
@@ -387,7 +387,7 @@ ITEMS = (
                 right="exact.log_softmax(1), rounded.log_softmax(1)",
             ),
             Mistake(
-                "You add up over the images. Take their mean.",
+                "You sum over the images. Take the mean over them.",
                 wrong=".sum()", right=".sum(1).mean()",
             ),
         ),
