@@ -18,23 +18,23 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 91_030,
+    "helpers": 90_980,
     "helpers/graphs": 11_770,
     "helpers/models": 5_500,
     "helpers/passes": 10_690,
     "helpers/pruning": 14_180,
-    "helpers/quantization": 20_190,
+    "helpers/quantization": 20_130,
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
     "helpers/checks": 4_940,
-    "course": 73_500,
+    "course": 73_510,
     "course/benchmarks": 12_580,
     "course/commands": 8_890,
-    "course/grading": 26_260,
+    "course/grading": 26_270,
     "course/lessons": 5_980,
     "course/publish": 7_450,
     "course/reference": 10_170,
-    "tests": 194_480,
+    "tests": 191_950,
     "notebooks": 62_270,
 }
 TOKENS_A_LINE = 11
@@ -42,7 +42,7 @@ COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 1, "course": 56, "tests": 356, "notebooks": 293}  # lines that are too long yet
+WIDE = {"helpers": 1, "course": 56, "tests": 353, "notebooks": 294}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,

@@ -220,7 +220,9 @@ class Shell:
         if name in ("time", "timeit", "capture", "prun"):
             run_cell(body, f"<below %%{name}>", self.namespace)
         elif name in ("writefile", "file"):
-            with open(line.split()[-1], "a" if "-a" in line.split() else "w") as file:
+            with open(
+                line.split()[-1], "a" if "-a" in line.split() else "w", encoding="utf-8"
+            ) as file:
                 file.write(body)
 
 

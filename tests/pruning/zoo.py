@@ -305,7 +305,7 @@ PRUNABLE = {
         between(lambda y: nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))(y)),
         {"a": 8},
     ),
-    "kept on self": (net(remembering, w=nn.Parameter(torch.randn(8, 1, 1))), {"a": 8}),
+    "kept on self": (net(remembering, w=nn.Parameter(torch.randn(8, 1, 1))), {"w": 8}),
     "sum by axis": (between(lambda y: y * y.sum(axis=2, keepdims=True)), {"a": 8}),
     "axes swapped by name": (
         between(lambda y: y.swapaxes(axis0=1, axis1=2).mean(1), **LAST),

@@ -127,7 +127,7 @@ REFUSED = [
     (Net(lambda m, x: (x.relu(), x)).eval(), images(), "exactly one"),
     (SEGMENTS, images(), r"picks one, as in self.network\(images\)\['out'\]"),
     (nn.Identity().eval(), images(), "exactly one"),
-    (nn.Bilinear(3, 3, 1).eval(), images(), "an input is missing"),
+    (nn.Bilinear(3, 3, 1).eval(), images(), "missing a required argument: 'input2'"),
 ]
 
 
@@ -138,7 +138,7 @@ def test_a_class_that_picks_one_output_is_what_quantize_takes():
 
 @pytest.mark.parametrize(("model", "x", "message"), REFUSED)
 def test_what_cannot_be_quantized_is_named_before_any_training(monkeypatch, model, x, message):
-    error = GraphMismatch if message == "an input is missing" else QuantizationError
+    error = GraphMismatch if "missing" in message else QuantizationError
     monkeypatch.setattr(lowering, "verify_plan", lambda *_: None)
     for begin in (quantize, prepare):
         with pytest.raises(error, match=message):

@@ -34,15 +34,11 @@ class NarrowType(NamedTuple):
     opset: int
 
 
-def narrow_types() -> list[NarrowType]:
-    """The types that this ONNX Runtime reads, narrowest first: it knows 2 bits since 1.24."""
-    import onnxruntime  # it starts threads
-
-    four = NarrowType(4, TensorProto.INT4, opset=21)
-    version = [int(part) for part in onnxruntime.__version__.split(".")[:2]]
-    if version < [1, 24]:
-        return [four]
-    return [NarrowType(2, TensorProto.INT2, opset=25), four]
+# Narrowest first. ONNX Runtime knows 2 bits since version 1.24.
+NARROW_TYPES = (
+    NarrowType(2, TensorProto.INT2, opset=25),
+    NarrowType(4, TensorProto.INT4, opset=21),
+)
 
 
 class Graph:
@@ -153,7 +149,7 @@ class Graph:
         once while it loads the file, makes whole bytes of them for its kernels.
         """
         name = f"{layer.op.name}.weight.codes"
-        form = next((form for form in narrow_types() if layer.bits <= form.bits), None)
+        form = next((form for form in NARROW_TYPES if layer.bits <= form.bits), None)
         if form is None:
             return self.constant(name, codes)
         packed = codes.numpy().astype(helper.tensor_dtype_to_np_dtype(form.type))

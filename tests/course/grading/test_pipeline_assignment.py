@@ -208,12 +208,11 @@ def test_every_byte_that_reaches_the_students_code_counts(skeleton, tmp_path):
             < most
         )
     (tmp_path / "tools.py").unlink()
-    (tmp_path / "released").mkdir()
+    released = tmp_path.with_name(f"{tmp_path.name} released")
+    released.mkdir()
     for name, more in (("tools.py", 5 + len("network.safetensors")), ("network.safetensors", 0)):
-        (tmp_path / "released" / name).write_bytes(
-            b"of a later release"
-        )  # which never enters the box
-        assert weigh(fill(skeleton, {}), released=tmp_path / "released") == bare + more
+        (released / name).write_bytes(b"of a later release")  # which never enters the box
+        assert weigh(fill(skeleton, {}), released=released) == bare + more
 
 
 def test_layers_of_a_model_compute_the_same():
