@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 90_980,
-    "helpers/graphs": 11_770,
+    "helpers": 91_060,
+    "helpers/graphs": 11_860,
     "helpers/models": 5_500,
     "helpers/passes": 10_690,
     "helpers/pruning": 14_180,
@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 5_980,
     "course/publish": 7_450,
     "course/reference": 10_170,
-    "tests": 191_950,
+    "tests": 192_070,
     "notebooks": 62_270,
 }
 TOKENS_A_LINE = 11

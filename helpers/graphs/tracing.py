@@ -7,12 +7,17 @@ Either way parameters keep their names in the module tree, and `node.meta["val"]
 node gives, with tensors that have no data: shape and dtype count, the device does not.
 """
 
+import contextlib
 import copy
 import inspect
+import io
+import logging
 import operator
 import os
+import sys
 import traceback
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -139,6 +144,7 @@ def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) 
     with (
         torch.no_grad(),
         _KeepData(),
+        _without_drafts(),
         warnings.catch_warnings(),
     ):  # an LSTM lists its weights anew, which is no state
         warnings.filterwarnings("ignore", ".*_flat_weights.* assigned during export")
@@ -158,6 +164,20 @@ def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) 
     graph_module.delete_all_unused_submodules()
     graph_module.recompile()
     return graph_module
+
+
+@contextlib.contextmanager
+def _without_drafts() -> Iterator[None]:
+    """Keep back what torch prints of a network that export refuses; the error names the line."""
+    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    printed = io.StringIO()
+    logger.disabled = True
+    try:
+        with contextlib.redirect_stderr(printed):
+            yield
+        sys.stderr.write(printed.getvalue())
+    finally:
+        logger.disabled = False
 
 
 class _KeepData(TorchFunctionMode):

@@ -424,3 +424,13 @@ def test_a_network_that_no_route_takes_is_refused_with_both_reasons():
         passes.optimize(model, X)
     (note,) = caught.value.__notes__
     assert note.startswith("and by the other route: tracing: Net cannot be traced")
+
+
+def test_a_network_that_no_route_takes_is_refused_with_an_error_and_nothing_else(capsys, caplog):
+    decides = Net(
+        lambda s, x: s.a(x) if x.mean() > 0 else s.b(x), a=conv(3, 4), b=conv(3, 4)
+    ).eval()
+    with pytest.raises(UnsupportedCase, match="control flow"):
+        passes.optimize(decides, torch.randn(2, 3, 8, 8))
+    assert capsys.readouterr() == ("", "")
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
