@@ -146,7 +146,7 @@ def _text(value: Any) -> str:
 
 
 def _digest(tensor: torch.Tensor) -> str:
-    """All numbers of a tensor in one: to write them down takes long, and leaves most of them out."""
+    """All numbers of a tensor in one: writing them down takes long, and leaves most of them out."""
     if tensor.layout != torch.strided:
         return repr(tensor)
     content = tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -113,7 +113,7 @@ def test_search_and_the_glossary_answer_and_it_can_be_dark(served):
         with chromium.opened(f"{served}/02_graphs_and_passes.html", browser) as (page, problems):
             word = page.locator("a[href^='glossary.html#term-']").first
             word.click()
-            assert page.locator(":target").count() == 1
+            page.locator(":target").wait_for(state="attached")
             page.emulate_media(color_scheme="dark")
             page.reload()
             colours = page.evaluate("getComputedStyle(document.body).backgroundColor")
