@@ -66,7 +66,12 @@ def test_right_answers_are_accepted_and_wrong_ones_rejected(lesson, function, mo
         assert "NameError" not in str(rejected.value), answer
 
 
-MISTAKES = [(item, mistake) for item in COURSE.items.values() for mistake in item.mistakes]
+SLOW = [pytest.mark.slow, pytest.mark.ci]
+MISTAKES = [
+    pytest.param(item, mistake, marks=SLOW if number else [])  # the first of each is enough at home
+    for item in COURSE.items.values()
+    for number, mistake in enumerate(item.mistakes)
+]
 
 
 @pytest.mark.parametrize(

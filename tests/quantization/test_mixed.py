@@ -54,6 +54,8 @@ def test_scan_measures_one_layer_at_a_time():
         assert scan.bytes[name, 3] == -(-plan[name].weight.numel() * 3 // 8)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_written_file_has_the_wanted_size(tmp_path):
     model, images = small_mobilenet()
     images = images[:4]

@@ -91,6 +91,8 @@ def test_the_doctor_on_a_server_never_advises_to_replace_its_libraries(
     assert "pip" not in hosted.REMEDY and "first cell" in hosted.REMEDY
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_what_few_lessons_need_is_imported_when_it_is_used():
     """A server installs it in the first cell; a lesson without it starts sooner."""
     done = subprocess.run(
