@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 5_980,
     "course/publish": 7_450,
     "course/reference": 10_170,
-    "tests": 192_070,
+    "tests": 192_140,
     "notebooks": 62_270,
 }
 TOKENS_A_LINE = 11
@@ -42,7 +42,7 @@ COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 1, "course": 56, "tests": 353, "notebooks": 294}  # lines that are too long yet
+WIDE = {"helpers": 0, "course": 56, "tests": 353, "notebooks": 294}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
