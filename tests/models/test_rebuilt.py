@@ -6,6 +6,7 @@ from collections import OrderedDict
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from torch.nn.utils import parametrize
 
@@ -187,11 +188,20 @@ HARMLESS = {
 }
 
 
+def assert_saved(model, path):
+    """The file holds the network's own tensors."""
+    expected = model.state_dict()
+    found = load_file(path)
+    assert found.keys() == expected.keys() and len(found) > 0
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+
+
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_makes_no_difference_is_saved(name, tmp_path):
     net = models.build(Counting).eval()
     HARMLESS[name](net)
-    models.save(net, tmp_path / "m.safetensors")
+    assert_saved(net, models.save(net, tmp_path / "m.safetensors"))
 
 
 def test_an_int8_network_is_saved_in_each_mode(tmp_path):
@@ -201,7 +211,7 @@ def test_an_int8_network_is_saved_in_each_mode(tmp_path):
     for mode in quantization.MODES:
         quantized.mode = mode
         quantized(x)  # which keeps what it has prepared
-        models.save(quantized, tmp_path / "m.safetensors")
+        assert_saved(quantized, models.save(quantized, tmp_path / "m.safetensors"))
 
 
 def test_answers_decide_about_attributes_of_own_classes(tmp_path):
