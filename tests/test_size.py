@@ -27,10 +27,10 @@ BUDGETS = {
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
     "helpers/checks": 4_940,
-    "course": 73_510,
+    "course": 73_530,
     "course/benchmarks": 12_580,
     "course/commands": 8_890,
-    "course/grading": 26_270,
+    "course/grading": 26_290,
     "course/lessons": 5_980,
     "course/publish": 7_450,
     "course/reference": 10_170,
@@ -42,7 +42,7 @@ COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 0, "course": 56, "tests": 353, "notebooks": 294}  # lines that are too long yet
+WIDE = {"helpers": 0, "course": 0, "tests": 353, "notebooks": 294}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,

@@ -57,10 +57,8 @@ def forms(checkpoint: Path, folder: Path) -> Forms:
     torch.manual_seed(0)
     network = float_structure(checkpoint)
     for weight in network.parameters():
-        if (
-            weight.dim() > 1
-            # as trained ones lie; of evenly spread ones too many are near the largest (`weights.py`)
-        ):
+        # As trained ones lie; of evenly spread ones too many are near the largest (`weights.py`).
+        if weight.dim() > 1:
             nn.init.normal_(weight, std=weight[0].numel() ** -0.5)
     metrics.randomize_batchnorm(network, 0)
     images = torch.randint(0, 256, (CALIBRATION, 3, 32, 32), dtype=torch.uint8)

@@ -32,7 +32,9 @@ FILES = {
     "tiny_rounding.csv": "python -m course.benchmarks.tiny_rounding",
     "wild.csv": "python -m course.benchmarks.wild --package PACKAGE",
     "published.csv": "written by hand, with sources",
-    "README.md, chart.svg, chart-dark.svg, and the first screen of the course's README": "python -m course results",
+    "README.md, chart.svg, chart-dark.svg, and the first screen of the course's README": (
+        "python -m course results"
+    ),
 }
 NAMES = (
     "The names say roughly what share of the parameters is left; *fast* is made for speed. *fifth*"
