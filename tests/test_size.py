@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 5_980,
     "course/publish": 7_450,
     "course/reference": 10_170,
-    "tests": 192_220,
+    "tests": 192_760,
     "notebooks": 62_270,
 }
 TOKENS_A_LINE = 11
@@ -42,7 +42,7 @@ COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 0, "course": 0, "tests": 353, "notebooks": 294}  # lines that are too long yet
+WIDE = {"helpers": 0, "course": 0, "tests": 0, "notebooks": 294}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -147,7 +147,7 @@ def imported(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_helpers_know_nothing_of_the_course_its_rooms_nothing_of_later_ones_and_the_course_nothing_of_tests():
+def test_helpers_know_nothing_of_the_course_nor_rooms_of_later_ones_nor_the_course_of_tests():
     wrong = []
     for path in sources("helpers", "course"):
         package, room = path.relative_to(ROOT).parts[:2]

@@ -232,9 +232,7 @@ def test_pages_show_every_row_and_keep_what_is_around(place):
     assert (place / "README.md").read_text() == text
 
 
-def test_an_edited_readme_and_a_missing_chart_are_stale_and_after_a_change_of_the_table_everything_is(
-    place,
-):
+def test_an_edited_readme_and_a_missing_chart_are_stale_and_all_is_when_the_table_changes(place):
     readme.write()
     text, chart = (place / "README.md").read_text(), (place / "chart.svg").read_text()
     (place / "README.md").write_text(text.replace("94.12%", "97.00%"))
