@@ -35,14 +35,14 @@ BUDGETS = {
     "course/publish": 7_450,
     "course/reference": 10_170,
     "tests": 192_760,
-    "notebooks": 62_270,
+    "notebooks": 62_480,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 0, "course": 0, "tests": 0, "notebooks": 294}  # lines that are too long yet
+WIDE = {"helpers": 0, "course": 0, "tests": 0, "notebooks": 0}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
