@@ -41,7 +41,7 @@ def milliseconds(name: str, weight_bits: str, batch: int) -> float:
 
 
 def readable(rows: pd.DataFrame) -> pd.DataFrame:
-    """The same as a table for people: percent, megabytes, milliseconds, and how many times smaller."""
+    """The same as a table for people: percent, megabytes, milliseconds, how many times smaller."""
     first = rows.file_bytes.iloc[0]
     columns = {
         "network": list(rows["name"]),

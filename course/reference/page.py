@@ -33,7 +33,9 @@ FILES = {
     "tiny_rounding.csv": "python -m course.benchmarks.tiny_rounding",
     "wild.csv": "python -m course.benchmarks.wild --package PACKAGE",
     "published.csv": "written by hand, with sources",
-    "README.md, chart.svg, chart-dark.svg, and the first screen of the course's README": "python -m course results",
+    "README.md, chart.svg, chart-dark.svg, and the first screen of the course's README": (
+        "python -m course results"
+    ),
 }
 NAMES = (
     "The names say roughly what share of the parameters is left; *fast* is made for speed. *fifth*"
@@ -44,6 +46,7 @@ NAMES = (
     " are in results.csv; that of *dense* names files that have since been removed. Bytes are those"
     " of the file as reloaded and evaluated; files of the names in **bold** are in"
     " `data/checkpoints/`. Entropy-coded: as `xz -6e` writes the file."
+    " ONNX file: its bytes, and its accuracy in ONNX Runtime."
 )
 MADE = {
     "dense": "training",
@@ -122,7 +125,7 @@ def networks(table: pd.DataFrame) -> pd.DataFrame:
 
 def in_onnx(file: pd.Series) -> str:
     """Bytes and accuracy of what one deploys."""
-    return f"{file.onnx_bytes:,}: {file.accuracy:.2%}"
+    return f"{int(file.onnx_bytes):,}: {file.accuracy:.2%}"
 
 
 def dead(table: pd.DataFrame) -> str:

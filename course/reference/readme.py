@@ -11,7 +11,16 @@ import pandas as pd
 from course.reference import page
 from course.reference.chart import alternative_text, chart
 from course.reference.headline import headline, readable
-from course.reference.table import DEPLOYED, FOLDER, PUBLISHED, RESULTS, SPEED, deployed, load, speeds
+from course.reference.table import (
+    DEPLOYED,
+    FOLDER,
+    PUBLISHED,
+    RESULTS,
+    SPEED,
+    deployed,
+    load,
+    speeds,
+)
 from helpers.data import REPOSITORY
 from helpers.files import write_atomically
 from helpers.plots.style import COLOURS, INK
