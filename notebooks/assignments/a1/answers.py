@@ -321,6 +321,8 @@ def fold_model(model):
 # - takes statistics for granted: ` and layer.running_mean is not None` -> ``
 # - folds into the shared convolution itself: `new.weight, new.bias` -> `new = conv; new.weight, new.bias`
 # - folds a norm in training mode: ` and not layer.training` -> ``
+# - asks the network for its mode, too: `not layer.training` ->
+#   `not (layer.training and model.training)`
 # - the stride of the new convolution is forgotten: `conv.stride` -> `1`
 # - the groups of the new convolution are forgotten: `conv.groups` -> `1`
 # - drops what it cannot fold: `layers.append(layer)` -> `layers += [layer] * (not isinstance(layer, nn.BatchNorm2d))`

@@ -370,6 +370,10 @@ def _model_edges(rng):
         _conv_layer(rng, "c2", 4, 3, padding=2),
         _bn_layer(rng, "b2", 3),
     ]
+    asleep = _model_case(
+        rng, "a norm in training mode in a network that is not", training, [0, 1, 2]
+    )
+    asleep.inputs["training"] = False
     norm = _bn_layer(rng, "b1", 3)
     conv, other = _conv_layer(rng, "c1", 3, 3), _conv_layer(rng, "c2", 3, 3)
     return [
@@ -394,6 +398,7 @@ def _model_edges(rng):
             [0],
         ),
         _model_case(rng, "a norm without running statistics", untracked, [0, 1]),
+        asleep,
     ]
 
 

@@ -24,9 +24,10 @@ def _normal(rng, *shape):
     return torch.randn(*shape, generator=rng, dtype=torch.float64)
 
 
-def _conv(rng, bias=False, padding=1):
-    return {"kind": "conv", "weight": _normal(rng, 3, 3, 3, 3), "bias": _normal(rng, 3) if bias else None,
-            "padding": padding, "training": False}  # fmt: skip
+def _conv(rng, bias=False, padding=1, kernel=3):
+    return {"kind": "conv", "weight": _normal(rng, 3, 3, kernel, kernel),
+            "bias": _normal(rng, 3) if bias else None, "padding": padding,
+            "training": False}  # fmt: skip
 
 
 def _bn(rng, training=False):
@@ -107,6 +108,7 @@ def _calls_cases(rng):
 
 def _calls_edges(rng):
     twice = {"c": _conv(rng), "again": {"same_as": "c"}}
+    alike = _conv(rng)
     return [
         _case(rng, "one module under two names", {"c": _conv(rng), "again": {"same_as": "c"}, "d": _conv(rng)}, [
             "x input", "a layer c x", "b layer again a", "e layer d b", "out output e"]),
@@ -114,6 +116,12 @@ def _calls_edges(rng):
             "x input", "a layer c x", "b layer again a", "e layer c b", "out output e"]),
         _case(rng, "a name that nobody calls", twice, [
             "x input", "a layer c x", "out output a"]),
+        _case(rng, "modules that are alike", {"c": alike, "d": alike, "r": RELU, "s": RELU}, [
+            "x input", "a layer c x", "b layer r a", "e layer d b", "f layer s e", "out output f"]),
+        _case(rng, "an activation under two names", {"r": RELU, "again": {"same_as": "r"}}, [
+            "x input", "a layer r x", "b function mul a $", "e layer again b", "out output e"]),
+        _case(rng, "a call that nobody reads", {"c": _conv(rng)}, [
+            "x input", "a layer c x", "b layer c a", "out output a"]),
         _case(rng, "no module at all", {}, ["x input", "a function mul x $", "out output a"]),
     ]  # fmt: skip
 
@@ -148,6 +156,9 @@ def _dead_edges(rng):
         _case(rng, "an in-place method on what nobody else reads", {}, [
             "x input", "a function mul x $", "d function mul a $", "m method add_ d $",
             "e function relu m", "out output a"], removed=["e"]),
+        _case(rng, "another in-place method", {}, [
+            "x input", "a function mul x $", "m method mul_ a $", "d method neg a",
+            "out output a"], removed=["d"]),
         _asleep(_case(rng, "layers in both modes", {"t": _bn(rng, True), "n": _bn(rng), "p": ACTIVE_DROPOUT}, [
             "x input", "d layer n x", "r function relu x", "s layer t r", "e layer p x", "a function mul x $",
             "out output a"], removed=["d", "e"])),
@@ -215,6 +226,9 @@ def _repeat_edges(rng):
         _case(rng, "random numbers", {}, [
             "x input", "a function random x", "b function random x", "c function sub a b", "d function relu x",
             "e function relu x", "out output c d e"], removed=["e"]),
+        _case(rng, "repeats that read a random number", {}, [
+            "x input", "a function random x", "b function mul a 1.5", "c function mul a 1.5",
+            "d function sub b c", "out output b d"], removed=["c"]),
         _case(rng, "an in-place method", {}, [
             "x input", "y function mul x $", "a function relu y", "m method add_ y $", "b function relu y",
             "c function sub a b", "out output c"], removed=[]),
@@ -263,6 +277,13 @@ def _norm_traps(rng):
     uncalled = {"c": _conv(rng), "again": {"same_as": "c"}, "n": _bn(rng)}
     sizes = {"c": _conv(rng, padding=0), "n": _bn(rng), "d": _conv(rng, padding=2), "m": _bn(rng)}
     chain = {"c": _conv(rng), "i": IDENTITY, "n": _bn(rng), "m": _bn(rng)}
+    awake = {"c": _conv(rng) | {"training": True}, "n": _bn(rng)}
+    kernels = {
+        "c": _conv(rng, padding=0, kernel=1),
+        "n": _bn(rng),
+        "d": _conv(rng, kernel=5),
+        "m": _bn(rng),
+    }
     return [
         _asleep(_case(rng, "a norm in training mode", training, [
             "x input", "a layer c x", "b layer n a", "out output b"], reasons={"b": "training"}, removed=[])),
@@ -293,6 +314,15 @@ def _norm_traps(rng):
         _case(rng, "an identity in between, then two norms", chain, [
             "x input", "a layer c x", "i layer i a", "b layer n i", "e layer m b", "out output e"],
             reasons={"b": "no convolution", "e": "no convolution"}, removed=[]),
+        _case(rng, "a result that a dead node reads", chain, [
+            "x input", "a layer c x", "d function mul a $", "b layer n a", "out output b"],
+            reasons={"b": "several readers"}, removed=[]),
+        _case(rng, "a convolution in training mode", awake, [
+            "x input", "a layer c x", "b layer n a", "out output b"],
+            reasons={"b": "fold"}, removed=["b"]),
+        _case(rng, "kernels of other sizes", kernels, [
+            "x input", "a layer c x", "b layer n a", "e layer d b", "f layer m e", "out output f"],
+            reasons={"b": "fold", "f": "fold"}, removed=["b", "f"]),
     ]  # fmt: skip
 
 

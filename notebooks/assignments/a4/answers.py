@@ -58,6 +58,8 @@ def quantize(x, scale, zero_point, low, high):
 
 # %% quantize wrong
 # - in float32: `x / scale` -> `x.float() / scale`
+# - integers before the clamp: `torch.round(x / scale)` -> `torch.round(x / scale).long()`
+# - integers of 32 bits before the clamp: `torch.round(x / scale)` -> `torch.round(x / scale).int()`
 # - half-way is rounded up: `torch.round(x / scale)` -> `(x / scale + 0.5).floor()`
 # - only the upper clamp: `.clamp(low, high)` -> `.clamp(max=high)`
 # - only the lower clamp: `.clamp(low, high)` -> `.clamp(min=low)`
@@ -156,6 +158,7 @@ def integer_conv(x, zero_point, weight, bias, padding, stride):
 # - a padding of one at most: `padding=padding` -> `padding=min(padding, 1)`
 # - float32 instead of integers: `.double()` -> `.float()`
 # - the zero point is forgotten: `(x - zero_point)` -> `x`
+# - sums wrap around in 32 bits: `sums.round().long()` -> `sums.round().long().int().long()`
 # - sums wrap around in 16 bits: `sums.round().long()` -> `sums.round().long().to(torch.int16).long()`
 # - inputs wrap around in 8 bits: `(x - zero_point)` -> `(x - zero_point).to(torch.int8)`
 # - the bias is forgotten: `bias.double()` -> `None`

@@ -93,6 +93,10 @@ def _quantize_edges(rng):
         Case(
             "numbers far outside", _quantize_inputs(_both_signs(rng, 6) * 1e6, 0.5, -3, -128, 127)
         ),
+        Case(
+            "numbers that no integer holds",
+            _quantize_inputs(_both_signs(rng, 6) * 1e25, 0.5, -3, -128, 127),
+        ),
     ]
 
 
@@ -213,7 +217,16 @@ def _conv_edges(rng):
     far.inputs["x"].fill_(255)
     far.inputs["weight"] = large.inputs["weight"].clone()
     far.inputs["weight"][:, 0, 0, 0] += (far.inputs["weight"].sum((1, 2, 3)) + 1) % 2
-    return [wide, large, far, _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 2, 2, 3)]
+    most = _conv_case(rng, "sums beyond 32 bits", (1, 2, 4, 4), (2, 2, 3, 3), 0, 1, 0)
+    most.inputs["weight"] = most.inputs["weight"].abs() * torch.tensor([1, -1]).reshape(2, 1, 1, 1)
+    most.inputs["bias"] = torch.tensor([2**31 - 1, -(2**31)])
+    return [
+        wide,
+        large,
+        far,
+        most,
+        _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 2, 2, 3),
+    ]
 
 
 def _conv_oracle(inputs, probe):
