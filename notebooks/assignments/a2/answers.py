@@ -317,6 +317,10 @@ def why_not_folded(graph_module):
 # - asks the graph module, too: `module.training:` -> `module.training and graph_module.training:`
 # - dead readers are overlooked: `len(conv.users)` ->
 #   `len([user for user in conv.users if user.users or user.op == "output"])`
+# - norms that nobody reads are left out: `if isinstance(module, nn.BatchNorm2d):` ->
+#   `if isinstance(module, nn.BatchNorm2d) and node.users:`
+# - calls that nobody reads do not share: `calls[conv.target] > 1` ->
+#   `sum(m is modules[conv] for n, m in modules.items() if n.users) > 1`
 # - asks the convolution for its mode, too: `module.training:` ->
 #   `module.training or modules[conv].training:`
 # - two readers are allowed: `len(conv.users) > 1` -> `len(conv.users) > 2`

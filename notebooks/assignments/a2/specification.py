@@ -278,6 +278,7 @@ def _norm_traps(rng):
     sizes = {"c": _conv(rng, padding=0), "n": _bn(rng), "d": _conv(rng, padding=2), "m": _bn(rng)}
     chain = {"c": _conv(rng), "i": IDENTITY, "n": _bn(rng), "m": _bn(rng)}
     awake = {"c": _conv(rng) | {"training": True}, "n": _bn(rng)}
+    dead = {"c": _conv(rng), "n": _bn(rng), "d": _conv(rng), "m": _bn(rng)}
     kernels = {
         "c": _conv(rng, padding=0, kernel=1),
         "n": _bn(rng),
@@ -317,6 +318,9 @@ def _norm_traps(rng):
         _case(rng, "a result that a dead node reads", chain, [
             "x input", "a layer c x", "d function mul a $", "b layer n a", "out output b"],
             reasons={"b": "several readers"}, removed=[]),
+        _case(rng, "a convolution and a norm whose results nobody reads", dead, [
+            "x input", "a layer c x", "b layer n a", "e layer c b", "f layer d b", "g layer m f",
+            "out output b"], reasons={"b": "shared", "g": "fold"}, removed=["g"]),
         _case(rng, "a convolution in training mode", awake, [
             "x input", "a layer c x", "b layer n a", "out output b"],
             reasons={"b": "fold"}, removed=["b"]),

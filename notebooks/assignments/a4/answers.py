@@ -97,6 +97,8 @@ def quantize_weight(weight, bits):
 # - half-way is rounded up: `torch.round(` -> `(lambda v: (v + 0.5).floor())(`
 # - half-way away from zero: `torch.round(` -> `(lambda v: v.sign() * (v.abs() + 0.5).floor())(`
 # - cuts off: `torch.round(` -> `torch.trunc(`
+# - two or four axes: `scales.reshape(shape)` ->
+#   `(scales[:, None, None, None] if weight.ndim == 4 else scales[:, None])`
 # - one scale for all: `scales = torch.where(` -> `scales[:] = scales.max(); scales = torch.where(`
 # - one code too many on the negative side: `2 ** (bits - 1) - 1` -> `2 ** (bits - 1)`
 # - zeros are divided by zero: `torch.where(scales == 0, 1.0, scales)` -> `scales`
@@ -195,6 +197,7 @@ def fixed_point(multiplier):
 # - half-way is rounded down: `round(fraction * 2**31)` -> `math.ceil(fraction * 2**31 - 0.5)`
 # - half-way is rounded up: `round(fraction * 2**31)` -> `math.floor(fraction * 2**31 + 0.5)`
 # - a mantissa of 32 bits: `2**31` -> `2**32`, `31 - exponent` -> `32 - exponent`
+# - shifts up to 62: `shift = 31 - exponent` -> `shift = min(31 - exponent, 62)`
 # - in single precision: `round(fraction * 2**31)` -> `int(torch.tensor(fraction * 2.0**31))`
 # - a mantissa of 2**31: `if mantissa == 2**31` -> `if False`
 # - one bit less: `round(fraction * 2**31)` -> `round(fraction * 2**30)`, `31 - exponent` -> `30 - exponent`
@@ -260,6 +263,7 @@ def best_clip(x, bits, candidates):
 # - one step too many: `threshold / most` -> `threshold / (most + 1)`
 # - one code too many on both sides: `2 ** (bits - 1) - 1` -> `2 ** (bits - 1)`
 # - one code too many below: `clamp(-most, most)` -> `clamp(-most - 1, most)`
+# - in single precision: `most = ` -> `x, candidates = x.float(), candidates.float(); most = `
 # - absolute errors: `((restored - x) ** 2)` -> `(restored - x).abs()`
 # - codes without a sign: `2 ** (bits - 1) - 1` -> `2**bits - 1`
 # - forgets to return to real numbers: `.clamp(-most, most) * scale` -> `.clamp(-most, most)`
