@@ -82,7 +82,8 @@ def _check(model: nn.Module, example_inputs: tuple[Any, ...]) -> None:
         raise UnsupportedCase(
             "tracing", f"expected a network (nn.Module), got {type(model).__name__}"
         )
-    if not any(isinstance(value, torch.Tensor) for value in tree_leaves(example_inputs)):
+    given = _tensors(example_inputs)
+    if not given:
         types = ", ".join(type(value).__name__ for value in example_inputs)
         raise GraphMismatch(
             "tracing", f"the example inputs must hold a tensor, got {types or 'none'}"
@@ -90,6 +91,11 @@ def _check(model: nn.Module, example_inputs: tuple[Any, ...]) -> None:
     if model.training:
         raise UnsupportedCase(
             "tracing", f"{type(model).__name__} is in train mode: call model.eval() first"
+        )
+    without = [name for name, tensor in stored_tensors(model).items() if tensor.is_meta]
+    if without and not any(tensor.is_meta for tensor in given):
+        raise GraphMismatch(
+            "tracing", f"{without[0]} has no data (device meta), and the inputs have some"
         )
     for name in TAKEN.intersection((*model._modules, *model._parameters, *model._buffers)):
         raise UnsupportedCase(
@@ -108,15 +114,12 @@ def _copied(model: nn.Module) -> nn.Module:
 
 def _on_one_device(model: nn.Module, example_inputs: tuple[Any, ...]) -> bool:
     """Whether nothing but the numbers can tell a call without data from a real one."""
-    inputs = [value for value in tree_leaves(example_inputs) if isinstance(value, torch.Tensor)]
-    given = {value.device for value in inputs}
-    stored = stored_tensors(model)
-    without = [name for name, tensor in stored.items() if tensor.is_meta]
-    if without and torch.device("meta") not in given:
-        raise GraphMismatch(
-            "tracing", f"{without[0]} has no data (device meta), and the inputs have some"
-        )
-    return len(given | {tensor.device for tensor in stored.values()}) == 1
+    tensors = [*_tensors(example_inputs), *stored_tensors(model).values()]
+    return len({tensor.device for tensor in tensors}) == 1
+
+
+def _tensors(example_inputs: tuple[Any, ...]) -> list[torch.Tensor]:
+    return [value for value in tree_leaves(example_inputs) if isinstance(value, torch.Tensor)]
 
 
 def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) -> fx.GraphModule:
@@ -159,6 +162,7 @@ def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) 
     for node in graph.find_nodes(op="call_module", target="_guards_fn"):
         graph.erase_node(node)
     _simplify_signature(graph)
+    graph._tracer_cls = fx.Tracer  # a pickle names it, and torch 2.11 cannot start export's own
     # What export returns cannot be switched to eval mode; the same graph over the same tensors can.
     graph_module = fx.GraphModule(exported, graph, type(model).__name__).eval()
     graph_module.delete_all_unused_submodules()
