@@ -136,6 +136,13 @@ def test_a_class_that_picks_one_output_is_what_quantize_takes():
     assert (quantize(picked, images())(images()) - picked(images())).abs().max() < 0.05
 
 
+def test_of_a_network_of_words_the_part_behind_the_embedding_is_quantized():
+    words = torch.arange(12).reshape(2, 6)
+    embedded = nn.Embedding(12, 8)(words).detach()
+    behind = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 4)).eval()
+    assert (quantize(behind, embedded)(embedded) - behind(embedded)).abs().max() < 0.05
+
+
 @pytest.mark.parametrize(("model", "x", "message"), REFUSED)
 def test_what_cannot_be_quantized_is_named_before_any_training(monkeypatch, model, x, message):
     error = GraphMismatch if "missing" in message else QuantizationError
