@@ -23,8 +23,7 @@ def calibration_input(model: nn.Module, images: Tensor) -> Tensor:
         raise QuantizationError(
             f"calibration images: expected one uint8 or float32 tensor, got {kind}; of another"
             " precision, call .float() on the images and the network; of a network with several"
-            " inputs, quantize the parts that take one, and of a network of words the part behind"
-            " the embedding"
+            " inputs, quantize the parts that take one, and of words those behind the embedding"
         )
     if not images.numel():
         raise QuantizationError(
