@@ -1,5 +1,6 @@
 """Saved is what was given: an edited network is refused by name, or comes back as it is."""
 
+import copy
 import functools
 import time
 from collections import OrderedDict
@@ -10,8 +11,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn.utils import parametrize
+from torch.optim.swa_utils import AveragedModel
 
 from helpers import models, passes, pruning, quantization
+from helpers.dataset import Normalization
 from helpers.models import ModelError
 
 
@@ -355,6 +358,39 @@ def test_a_weight_that_each_call_computes_is_no_setting(change, tmp_path):
         net(x)
     file = models.save(net, tmp_path / "m.safetensors")
     assert torch.equal(models.load(file, factory)(x), net(x))
+
+
+@pytest.mark.parametrize("route", ["fx", "export"])
+def test_a_copied_graph_is_saved_and_fed_like_the_graph(route, tmp_path):
+    net, x = models.build(network).eval(), torch.randn(2, 3, 8, 8)
+    net.input_normalization = Normalization((0.1,) * 3, (0.2,) * 3)
+    folded, _ = passes.optimize(net, x, route=route)
+    copied = copy.deepcopy(copy.deepcopy(folded))
+    assert copied.input_normalization == net.input_normalization
+    file = models.save(copied, tmp_path / "m.safetensors")
+    assert torch.equal(models.load(file, network)(x), folded(x))
+
+
+def emptied(widths):
+    return nn.Sequential(nn.Linear(3, widths.pop()), nn.Linear(2, widths.pop(0)))
+
+
+def test_a_builder_may_change_its_arguments(tmp_path):
+    widths, x = [4, 2], torch.randn(5, 3)
+    net = models.build(emptied, widths=widths).eval()
+    assert widths == [4, 2] == net.spec.arguments["widths"]
+    file = models.save(net, tmp_path / "m.safetensors")
+    assert torch.equal(models.load(file, emptied)(x), net(x))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [functools.partial(torch.compile, backend="eager"), nn.DataParallel, AveragedModel],
+)
+def test_of_a_wrapper_the_network_inside_is_saved(wrap, tmp_path):
+    net = models.build(network).eval()
+    with pytest.raises(ModelError, match=r"carries no specification.*holds inside"):
+        models.save(wrap(net), tmp_path / "m.safetensors")
 
 
 def test_saving_is_quick_and_leaves_random_numbers_alone(tmp_path):
