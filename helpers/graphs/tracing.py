@@ -40,6 +40,16 @@ OTHER_INPUTS = "this graph was recorded for other inputs"
 ADVICE = "optimize with an example like these, or by the route fx"
 
 
+class Graph(fx.GraphModule):
+    """A graph whose copies know what was noted on it: how it is made, how its images look."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Graph":
+        copied = super().__deepcopy__(memo)
+        for name in vars(self).keys() - vars(copied).keys():
+            setattr(copied, name, vars(self)[name])
+        return copied
+
+
 def trace(
     model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx", any_batch: bool = True
 ) -> fx.GraphModule:
@@ -137,7 +147,7 @@ def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) 
         # What was reshaped in place has another shape now: it depends on when one asks.
         if isinstance(value, torch.Tensor) and value.shape != node.meta["val"].shape:
             del node.meta["val"]
-    return fx.GraphModule(own, graph, type(model).__name__)
+    return Graph(own, graph, type(model).__name__)
 
 
 def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) -> fx.GraphModule:
@@ -164,7 +174,7 @@ def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) 
     _simplify_signature(graph)
     graph._tracer_cls = fx.Tracer  # a pickle names it, and torch 2.11 cannot start export's own
     # What export returns cannot be switched to eval mode; the same graph over the same tensors can.
-    graph_module = fx.GraphModule(exported, graph, type(model).__name__).eval()
+    graph_module = Graph(exported, graph, type(model).__name__).eval()
     graph_module.delete_all_unused_submodules()
     graph_module.recompile()
     return graph_module
