@@ -36,7 +36,7 @@ class Canonicalize(Pass):
         """Rewrite a node that has a canonical form and is not yet in it."""
         before, readers = node.target, len(node.users)
         if node.op == "get_attr":
-            editor.forget([node])
+            editor.erase_unread([node])
         elif node.op == "call_module":
             _module(node, editor)
         elif isinstance(node.target, torch._ops.HigherOrderOperator):

@@ -22,8 +22,9 @@ from torch import fx, nn
 from helpers.graphs.editing import with_tensors
 from helpers.graphs.errors import Declined
 from helpers.graphs.layers import channel_axis, rank
+from helpers.graphs.matching import Match
 from helpers.graphs.operations import called_module
-from helpers.graphs.patterns import Constant, Match, OpPattern, Value
+from helpers.graphs.patterns import Constant, OpPattern, Value
 from helpers.graphs.rewriting import Rule, Rules
 from helpers.passes.conv_bn_folding import LAYER, PerChannel, fold
 from helpers.passes.folder import RulePass
@@ -100,7 +101,7 @@ def _linear(match: Match, x: fx.Node, weight: torch.Tensor, bias: Any = None) ->
     path, sources = editor.free_name(node.name), node.all_input_nodes
     editor.graph_module.set_submodule(path, layer)
     editor.retarget(node, "call_module", path, (x,), {})
-    editor.forget(sources)
+    editor.erase_unread(sources)
     return f"became the linear layer {path}"
 
 

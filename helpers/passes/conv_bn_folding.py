@@ -24,8 +24,9 @@ from torch import fx, nn
 from helpers.graphs.editing import with_tensors
 from helpers.graphs.errors import Declined
 from helpers.graphs.layers import channel_axis, output_channels, rank, why_not_ordinary
+from helpers.graphs.matching import Match
 from helpers.graphs.operations import CONVS, NORMS, TRANSPOSED, attribute, called_module
-from helpers.graphs.patterns import Match, OpPattern
+from helpers.graphs.patterns import OpPattern
 from helpers.graphs.rewriting import Rules
 from helpers.passes.folder import RulePass, check_same_form
 

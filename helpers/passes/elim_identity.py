@@ -68,7 +68,7 @@ def _check_copy(copy: fx.Node, original: fx.Node, storage: Storage) -> None:
     """Decline a copy if a write into it or into the original can be told from one into both."""
     if storage.is_written(copy) or storage.is_written(original):
         raise Declined("it is a copy, and the graph writes into it or into the original")
-    others_see_it = storage.is_returned(original) or storage.is_kept(original)
+    others_see_it = storage.is_returned(original) or storage.outlives_call(original)
     if storage.is_returned(copy) and others_see_it:  # the caller could write into one of them
         raise Declined(f"it is a copy of {original} that the network returns")
 

@@ -10,8 +10,9 @@ from torch import fx
 from helpers.graphs.effects import is_fresh, is_random
 from helpers.graphs.errors import Declined
 from helpers.graphs.layers import why_not_ordinary
+from helpers.graphs.matching import Match
 from helpers.graphs.operations import CONVS, OPERATIONS, TRANSPOSED, called_module, is_in_place
-from helpers.graphs.patterns import Match, OpPattern, Value
+from helpers.graphs.patterns import OpPattern, Value
 from helpers.graphs.rewriting import Outcome, Rules
 from helpers.passes.folder import Pass, RulePass
 from helpers.passes.fused_layer import KERNELS, FusedLayer, read_activation
