@@ -196,7 +196,7 @@ def draws(name: str) -> bool:
 
 
 def is_pure(node: fx.Node) -> bool:
-    """Whether a node does nothing but compute its result, so that it may go if no node uses that."""
+    """Whether a node only computes its result, so that it may go if no node uses that."""
     if node.op == "get_attr":
         return True
     module = called_module(node)

@@ -85,7 +85,7 @@ def convert(node: fx.Node, editor: Editor) -> None:
         raise Declined("it normalises by the statistics of the batch (training=True)")
     tensors = {key: _constant(key, value, editor) for key, value in stored.items()}
     key = (name, rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
-    constants = [source for source in node.all_input_nodes if source.op == "get_attr"]
+    constants = [read for read in node.all_input_nodes if read.op == "get_attr"]
     if key not in editor.layers:
         if name == "batch_norm":
             module = _norm(rank(node), settings, **tensors)
