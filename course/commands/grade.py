@@ -1,4 +1,4 @@
-"""`python -m course grade ...`: release, collect, run, feedback, export, stats, similarity, demo."""
+"""`python -m course grade`: release, collect, run, feedback, export, stats, similarity, demo."""
 
 import argparse
 from collections.abc import Iterable

@@ -138,9 +138,14 @@ def run(job: Path, limits: Limits, boxed: bool = True) -> BoxResult:
             _environment(str(job)),
         )
     process = subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=job,
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        cwd=job,
         start_new_session=True,
-    )  # fmt: skip
+    )
     try:
         results, printed, reason = _drain(process, limits)
     finally:

@@ -1,4 +1,4 @@
-"""Pages that are safe whoever wrote what is on them: one per student, and the Formgrader's cells."""
+"""Pages that are safe whoever wrote what is on them: one per student, the Formgrader's cells."""
 
 import html
 from pathlib import Path
@@ -33,11 +33,14 @@ SAFE_ATTRIBUTES = {
 }
 
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #222;
+       max-width: 50rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; width: 100%; }
-th, td { border-bottom: 1px solid #bbb; padding: .3rem; text-align: left; } td.number { white-space: nowrap; }
+th, td { border-bottom: 1px solid #bbb; padding: .3rem; text-align: left; }
+td.number { white-space: nowrap; }
 pre { background: #f3f3f3; padding: .6rem; overflow-x: auto; }
-.stamp { border: 3px solid #a00; color: #a00; padding: .5rem; } .lost { border-left: 4px solid #a60; padding: 0 .6rem; }
+.stamp { border: 3px solid #a00; color: #a00; padding: .5rem; }
+.lost { border-left: 4px solid #a60; padding: 0 .6rem; }
 """
 
 # The page may use its own style and nothing else: no script, no image, no font, no form, no

@@ -85,8 +85,12 @@ def run(
     else:  # the sheets hold hidden inputs and expected answers
         sheets = judge.prepare(exercise, room.secret) if todo else []
         work = partial(grade, exercise, sheets, boxed)
-    read = partial(intake.read, notebook_name=exercise.notebook.name, skeleton=skeleton_of(room, exercise),
-                   released=room.folder / "released" / name)  # fmt: skip
+    read = partial(
+        intake.read,
+        notebook_name=exercise.notebook.name,
+        skeleton=skeleton_of(room, exercise),
+        released=room.folder / "released" / name,
+    )
     with (
         executor(scheduler, workers) as (pool, at_a_time),
         tqdm(total=len(todo), desc=f"grading {name}", leave=False) as bar,
@@ -254,8 +258,16 @@ def _keep(
     seeds = hashlib.sha256(room.secret.encode()).hexdigest()[
         :12
     ]  # which secret it was, not the secret
-    room.log("graded", assignment=name, student=student, points=sum(points.values()), fingerprint=mark[:12],
-             seeds=seeds, boxed=result["boxed"], versions=result["versions"])  # fmt: skip
+    room.log(
+        "graded",
+        assignment=name,
+        student=student,
+        points=sum(points.values()),
+        fingerprint=mark[:12],
+        seeds=seeds,
+        boxed=result["boxed"],
+        versions=result["versions"],
+    )
 
 
 def words_of(notebook: Any) -> str:
