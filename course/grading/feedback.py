@@ -10,7 +10,7 @@ import nbformat
 from nbconvert.preprocessors import Preprocessor
 
 from course.grading import collect, record
-from course.grading.classroom import Classroom, write
+from course.grading.classroom import Classroom, pseudonym, write
 from course.grading.course import Exercise
 from course.publish.page import with_formulas
 
@@ -102,27 +102,30 @@ def formula(latex: str, display: str) -> str:
 STAMP = "Graded without the box (--unsafe): these marks are not protected against cheating code."
 
 
-def write_all(room: Classroom, exercise: Exercise) -> list[Path]:
+def write_all(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> list[Path]:
     """Write the feedback page of everybody whose submission was graded.
 
     Returns the pages, in order of names.
     """
     name, pages = exercise.assignment.name, []
+    folder = room.folder / "feedback" / (f"{name}_pseudonyms" if pseudonyms else name)
     for student in room.students(name):
         if result := room.result(name, student):
-            path = room.folder / "feedback" / name / f"{student}.html"
-            write(path, render(room, exercise, student, result))
+            shown = pseudonym(room, student) if pseudonyms else student
+            path = folder / f"{shown}.html"
+            write(path, render(room, exercise, student, result, shown))
             pages.append(path)
     room.log("feedback", assignment=name, students=len(pages))
     return pages
 
 
-def render(room: Classroom, exercise: Exercise, student: str, result: dict) -> str:
-    """The page of one student, as text."""
+def render(room: Classroom, exercise: Exercise, student: str, result: dict, shown: str = "") -> str:
+    """The page of one student, as text; `shown` is the name on it."""
+    shown = shown or student
     scores = record.scores(room, exercise.assignment.name, student)
     title = f"{exercise.assignment.name}: {exercise.assignment.title}"
     when = f"{collect.arrival(room, exercise.assignment.name, student):%Y-%m-%d %H:%M} UTC"
-    parts = [f"<h1>{html.escape(title)}</h1>", f"<p>{html.escape(student)}, handed in {when}</p>"]
+    parts = [f"<h1>{html.escape(title)}</h1>", f"<p>{html.escape(shown)}, handed in {when}</p>"]
     if not result["boxed"]:
         parts.append(f'<p class="stamp">{STAMP}</p>')
     parts += [_summary(scores, exercise), _table(scores, result)]
@@ -131,9 +134,10 @@ def render(room: Classroom, exercise: Exercise, student: str, result: dict) -> s
         parts.insert(-1, f"<h2>What was noticed</h2><ul>{notes}</ul>")  # before the table
     if result["printed"]:
         parts.append(f"<h2>What your code printed</h2><pre>{html.escape(result['printed'])}</pre>")
-    notebook = room.folder / "checked" / student / exercise.assignment.name / exercise.notebook.name
+    checked = room.folder / "checked" / record.known_as(room, student)
+    notebook = checked / exercise.assignment.name / exercise.notebook.name
     parts += ["<h2>What you handed in</h2>", *_cells(nbformat.read(notebook, as_version=4), scores)]
-    return document(f"{title}, {student}", "\n".join(parts))
+    return document(f"{title}, {shown}", "\n".join(parts))
 
 
 def _summary(scores: dict, exercise: Exercise) -> str:
