@@ -38,7 +38,7 @@ from course.grading import (
 from course.grading.classroom import Classroom, ClassroomError, write
 from course.grading.course import Exercise
 from course.grading.intake import Submission
-from course.grading.workers import executor
+from course.workers import cluster, threads
 from helpers import checks
 
 TOGETHER = 4  # submissions in a task: what is not written yet when a run is killed is graded again
@@ -103,12 +103,14 @@ def run(
              item=item)  # fmt: skip
     if scheduler:
         work = partial(grade_elsewhere, name, version(name), room.secret, boxed, item)
+        pools = cluster(scheduler, workers)
     else:
         work = partial(grade, exercise, _sheets(exercise, room.secret, item), boxed)
+        pools = threads(workers)
     read = partial(intake.read, notebook_name=exercise.notebook.name, skeleton=skeleton_of(room, exercise),
                    released=room.folder / "released" / name)  # fmt: skip
     with (
-        executor(scheduler, workers) as (pool, at_a_time),
+        pools as (pool, at_a_time),
         tqdm(total=len(todo), desc=f"grading {name}", leave=False) as bar,
     ):
         tasks = (

@@ -5,8 +5,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from course.grading import feedback, record, runner
-from course.grading.classroom import ClassroomError, write
+from course.grading import export, feedback, record, runner
+from course.grading.classroom import ClassroomError, pseudonym, write
 from tests.course.grading.conftest import points_of
 from tests.course.grading.test_teachers import give_by_hand
 
@@ -65,6 +65,43 @@ def test_one_item_is_graded_again_and_the_marks_of_the_others_stay(
     assert runner.run(room, a1) == {"graded": 1, "kept": 2} and len(graded[-1]) > 1
     with pytest.raises(ClassroomError, match="no item 'fold'; there are bn_affine, "):
         runner.run(room, a1, item="fold")
+
+
+def test_whoever_reads_anonymous_answers_finds_no_name_and_points_come_home(
+    room, a1, hand_in, graded
+):
+    def anonymous(value):
+        room.settings.write_text(f"anonymous = {value}\n")
+
+    anonymous("true")
+    hand_in("zebulon", {"padding_answer": "At the border."})
+    runner.run(room, a1)
+    with record.Gradebook(f"sqlite:///{room.gradebook}") as book:
+        known = [submission.student_id for submission in book.assignment_submissions("a1")]
+        assert known == [pseudonym(room, "zebulon")]
+        grade = book.find_grade("padding_answer", "a1", "a1", known[0])
+        grade.manual_score, grade.needs_manual_grade = 5, False
+        book.db.commit()
+    seen = [room.gradebook, room.folder / "checked", room.folder / "autograded"]
+    files = [path for place in seen for path in (place, *place.rglob("*"))]
+    assert len(files) > 6 and not any("zebulon" in str(path) for path in files)
+    assert not any(b"zebulon" in path.read_bytes() for path in files if path.is_file())
+    (page,) = feedback.write_all(room, a1, pseudonyms=True)
+    assert "zebulon" not in str(page) + page.read_text() and known[0] in page.read_text()
+    (page,) = feedback.write_all(room, a1)
+    assert page.name == "zebulon.html" and "zebulon, handed in" in page.read_text()
+    points = len(a1.assignment.items) + 5
+    assert f"{points} of 100 points" in page.read_text()
+    assert export.table(room, ["a1"])["student"].unique().tolist() == ["zebulon"]
+    hand_in("zebulon", {"padding_answer": "At the border.", "own": "x = 1"})
+    runner.run(room, a1)
+    assert record.scores(room, "a1", "zebulon")["padding_answer"]["points"] == 5  # not read again
+    anonymous("false")
+    with pytest.raises(ClassroomError, match="graded with true: set it back"):
+        record.scores(room, "a1", "zebulon")
+    anonymous("1")
+    with pytest.raises(ClassroomError, match="anonymous is 1; use true or false"):
+        record.scores(room, "a1", "zebulon")
 
 
 def test_a_grader_that_fails_on_one_item_leaves_the_rest_and_is_tried_again(
