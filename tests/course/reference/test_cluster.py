@@ -1,7 +1,5 @@
 """A sweep on the workers of a Dask cluster: side by side, and a lost worker costs nothing."""
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -9,13 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from course import reference
-from course.__main__ import main
 from course.reference import runner
 from course.workers import cluster
 from tests.course.reference.small import small_sweep
 
+distributed = pytest.importorskip("distributed", reason="Dask is an extra: cluster")
 pytestmark = pytest.mark.slow
+JOB = """
+import os, signal, sys, time
+name, folder = sys.argv[1:]
+
+def note(event):
+    with open(f"{folder}/journal", "a") as file:
+        file.write(f"{event} {name} {time.time()}\\n")
+
+note("began")
+if name == "cut" and not os.path.exists(f"{folder}/killed"):
+    open(f"{folder}/killed", "w").close()
+    os.kill(os.getppid(), signal.SIGKILL)
+    sys.exit()
+time.sleep(1)
+note("ended")
+"""
 PARENT = """
 import subprocess, sys, time
 child = "from course.reference.work import end_with_parent; print('ready', flush=True); end_with_parent()"
@@ -24,51 +37,42 @@ time.sleep(60)
 """
 
 
+class Pretend(distributed.WorkerPlugin):
+    """Has a worker, and one in its place, write down when a job runs, instead of doing it."""
+
+    name = "pretend"
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def setup(self, worker):
+        runner.command = lambda job, sweep: [sys.executable, "-c", JOB, job.name, self.folder]
+
+
 @pytest.fixture(scope="module")
 def address():
-    distributed = pytest.importorskip("distributed", reason="Dask is an extra: cluster")
     settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     with distributed.LocalCluster(**settings) as made:
         yield made.scheduler_address
 
 
-def worker_of(job, made):
-    """The worker on which a job runs: the parent of the job's process."""
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (path / "cmdline").read_bytes().split(b"\0")
-            if [made.name.encode(), job.encode()] == words[4:6]:
-                return int((path / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it has just ended
-            continue
-    return None
-
-
-def test_a_lost_worker_costs_nothing_and_networks_are_those_made_here(tmp_path, address):
-    for name in ("here", "there"):
-        (tmp_path / name).mkdir()
-    here, there = small_sweep(tmp_path / "here"), small_sweep(tmp_path / "there")
-    there.network(there.jobs["dense"]).write_bytes(here.network(here.jobs["dense"]).read_bytes())
-    assert main(["sweep", here.name, "cut", "int8"]) == 0
-    lines, killed = [], []
-
-    def say(line):
-        lines.append(line)
-        if line.startswith("started int8"):
-            while not (worker := worker_of("cut", there)):
-                time.sleep(0.05)
-            os.kill(worker, signal.SIGKILL)
-            killed.append(worker)
-
-    with cluster(address) as (pool, at_a_time):
+def test_jobs_run_side_by_side_in_order_and_a_lost_worker_costs_nothing(tmp_path, address):
+    made = small_sweep(tmp_path)
+    with distributed.Client(address) as client, cluster(address) as (pool, at_a_time):
+        client.register_plugin(Pretend(str(tmp_path)))
         assert at_a_time == 2
-        made = runner.run(there, ["cut", "int8"], say, pool=pool, at_a_time=at_a_time)
-    assert made == {} and killed
-    events = [line.split(",")[0] for line in lines[1:]]
-    assert events[:2] == ["started dense", "finished dense"]
-    assert events[2:4] == ["started cut", "started int8"]  # side by side
-    one, other = (reference.load(each.results).set_index("name").weights for each in (here, there))
-    assert one.to_dict() == other.to_dict() and {"cut", "int8"} <= {*one.index}
+        assert runner.run(made, [], lambda line: None, pool=pool, at_a_time=at_a_time) == {}
+    words = [line.split() for line in (tmp_path / "journal").read_text().splitlines()]
+    begun = [name for event, name, _ in words if event == "began"]
+    assert begun.count("cut") == 2 and {*begun} == made.jobs.keys()  # its worker was killed once
+    began, ended = (
+        {n: float(at) for e, n, at in words if e == event} for event in ("began", "ended")
+    )
+    assert ended.keys() == made.jobs.keys()
+    for job in made.jobs.values():
+        assert all(ended[needed] <= began[job.name] for needed in job.inputs)
+    pairs = [(one, other) for one in began for other in began if one < other]
+    assert any(began[one] < ended[other] and began[other] < ended[one] for one, other in pairs)
 
 
 def test_workers_of_other_versions_are_refused(tmp_path, address, monkeypatch):
