@@ -139,9 +139,14 @@ def run(job: Path, limits: Limits, boxed: bool = True, container: bool = False) 
             _environment(str(job / "scratch")),
         )
     process = subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=job,
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        cwd=job,
         start_new_session=True,
-    )  # fmt: skip
+    )
     try:
         results, printed, reason = _drain(process, limits)
     finally:

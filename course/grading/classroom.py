@@ -38,11 +38,12 @@ DEFAULT = Path("build/grading")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 
 SETTINGS = """\
-# Rules of this class. Z means UTC, +01:00 in its place your time zone; an assignment without `due` has no deadline.
+# Rules of this class. Z means UTC, +01:00 in its place your time zone; an assignment without
+# `due` has no deadline.
 resubmission = "last"        # which of several hand-ins counts: "last" or "first"
 late_percent_per_day = 10    # taken from the points earned, for each day begun
 late_days = 5                # after so many days nothing is left
-anonymous = false            # true: who reads written answers sees no names; to be set before the first `grade run`
+anonymous = false            # true: who reads answers sees no names; set before the first `run`
 
 [due]
 # a1 = 2030-01-31T23:59:00Z
@@ -98,7 +99,7 @@ class Classroom:
 
     @classmethod
     def open(cls, folder: str | Path = DEFAULT) -> "Classroom":
-        """Open a class folder; make it, with its settings and its secret, if it is not there yet."""
+        """Open a class folder; make it, with settings and a secret, if it is not there yet."""
         room = cls(Path(folder).resolve())
         for name in ("released", "incoming", "submitted", "results"):
             (room.folder / name).mkdir(parents=True, exist_ok=True)
@@ -233,7 +234,7 @@ def _moment(when: Any) -> datetime:
 
 
 def checked_name(student: str) -> str:
-    """Return a student's name if it is safe as the name of a folder, else raise `ClassroomError`."""
+    """Return a student's name if it is safe as a folder's name, else raise `ClassroomError`."""
     if not NAME.fullmatch(student):
         raise ClassroomError(
             f"{student[:80]!r} cannot name a student; use letters, digits and . _ - @ (64 at most)"

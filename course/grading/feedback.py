@@ -1,4 +1,4 @@
-"""Pages that are safe whoever wrote what is on them: one per student, and the Formgrader's cells."""
+"""Pages that are safe whoever wrote what is on them: one per student, the Formgrader's cells."""
 
 import html
 from pathlib import Path

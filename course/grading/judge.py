@@ -56,9 +56,13 @@ def prepare(exercise: Exercise, *seed: str) -> list[Sheet]:
 
 
 def grade(
-    exercise: Exercise, submissions: list[Submission], sheets: list[Sheet], limits: box.Limits | None = None,
-    boxed: bool = True, container: bool = False,
-) -> list[dict]:  # fmt: skip
+    exercise: Exercise,
+    submissions: list[Submission],
+    sheets: list[Sheet],
+    limits: box.Limits | None = None,
+    boxed: bool = True,
+    container: bool = False,
+) -> list[dict]:
     """Run submissions, each in a box of its own, and judge them; one box, which takes long to
     start, looks for all.
     """
@@ -83,7 +87,7 @@ def _result(
     sheets: list[Sheet],
     boxed: bool,
 ) -> dict:
-    """What is kept of a submission; `refused` says that an answer called what its exercise forbids."""
+    """What is kept of a submission; `refused`: an answer called what its exercise forbids."""
     notes = [*submission.notes, *_cell_problems(outcome)]
     if outcome.reason and submission.readable:
         notes.append(f"Your code was stopped: {outcome.reason}.")
@@ -218,7 +222,8 @@ def brief(tree: Tree, most: int = 12) -> str:
             f"{name} = {brief(value, most)}" for name, value in list(tree.items())[:most]
         )
     if isinstance(tree, list | tuple):
-        return f"[{', '.join([*(brief(value, most) for value in tree[:most]), *['...'][: len(tree) - most]])}]"
+        values = [brief(value, most) for value in tree[:most]]
+        return f"[{', '.join([*values, *['...'][: len(tree) - most]])}]"
     return repr(tree)[: 5 * most]
 
 

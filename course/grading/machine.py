@@ -112,7 +112,7 @@ class Usage:
 
 
 def usage(pid: int) -> Usage:
-    """Measure a process and all its descendants; what has ended counts in the one that buried it."""
+    """Measure a process and all its descendants; what has ended counts in its parent."""
     memory, ticks, files, waited = 0, 0, 0, {}
     for member in family(pid):
         place = Path(f"/proc/{member}")

@@ -32,7 +32,8 @@ from course.grading import collect, roster
 from course.grading.classroom import Classroom, ClassroomError, pseudonym
 
 CONFIG_FILE = """\
-# For nbgrader's own tools, such as the Formgrader of JupyterLab for the manual grading, started in this folder.
+# For nbgrader's own tools, such as the Formgrader of JupyterLab for the manual grading, started in
+# this folder.
 c = get_config()
 c.CourseDirectory.root = "."
 c.CourseDirectory.submitted_directory = "checked"
@@ -105,7 +106,7 @@ def _coursedir(room: Classroom, assignment: str, student: str = "*") -> CourseDi
 
 @contextmanager
 def _nbgrader(what: str) -> Iterator[None]:
-    """Run one of nbgrader's converters: silently, with its tools found, and with one kind of error."""
+    """Run one of nbgrader's converters: silently, its tools found, with one kind of error."""
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda entry: lines.append(entry.getMessage())
@@ -156,9 +157,14 @@ def known_as(room: Classroom, student: str) -> str:
 
 
 def enter(
-    room: Classroom, assignment: str, student: str, notebook: Any, points: dict[str, float], arrived: datetime,
+    room: Classroom,
+    assignment: str,
+    student: str,
+    notebook: Any,
+    points: dict[str, float],
+    arrived: datetime,
     same_words: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Enter a graded submission, a rebuilt notebook; manual scores stay, and with `same_words` wait
     no second time.
     """

@@ -46,7 +46,7 @@ TOGETHER = 4  # submissions in a task: what is not written yet when a run is kil
 
 @dataclass(frozen=True)
 class Task:
-    """Whose hand-in is to be graded; `work` stands for it and its inputs, `mark` for the code, too."""
+    """Whose hand-in is graded; `work` stands for it and its inputs, `mark` for the code, too."""
 
     student: str
     work: str
@@ -99,16 +99,20 @@ def run(
     name, (todo, kept) = exercise.assignment.name, _to_do(room, exercise, boxed)
     if item:
         todo = [task for task in todo if _old(room, name, task).get("work") == task.work]
-    room.log("run", assignment=name, students=len(todo), boxed=boxed, limits=asdict(box.Limits()),
-             item=item)  # fmt: skip
+    limits = asdict(box.Limits())
+    room.log("run", assignment=name, students=len(todo), boxed=boxed, limits=limits, item=item)
     if scheduler:
         work = partial(grade_elsewhere, name, version(name), room.secret, boxed, item)
         pools = cluster(scheduler, workers)
     else:
         work = partial(grade, exercise, _sheets(exercise, room.secret, item), boxed)
         pools = threads(workers)
-    read = partial(intake.read, notebook_name=exercise.notebook.name, skeleton=skeleton_of(room, exercise),
-                   released=room.folder / "released" / name)  # fmt: skip
+    read = partial(
+        intake.read,
+        notebook_name=exercise.notebook.name,
+        skeleton=skeleton_of(room, exercise),
+        released=room.folder / "released" / name,
+    )
     with (
         pools as (pool, at_a_time),
         tqdm(total=len(todo), desc=f"grading {name}", leave=False) as bar,
@@ -300,8 +304,17 @@ def _keep(
     seeds = hashlib.sha256(room.secret.encode()).hexdigest()[
         :12
     ]  # which secret it was, not the secret
-    room.log("graded", assignment=name, student=student, points=sum(points.values()), fingerprint=task.mark[:12],
-             item=item, seeds=seeds, boxed=result["boxed"], versions=result["versions"])  # fmt: skip
+    room.log(
+        "graded",
+        assignment=name,
+        student=student,
+        points=sum(points.values()),
+        fingerprint=task.mark[:12],
+        item=item,
+        seeds=seeds,
+        boxed=result["boxed"],
+        versions=result["versions"],
+    )
 
 
 def words_of(notebook: Any) -> str:

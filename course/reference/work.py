@@ -1,4 +1,4 @@
-"""`python -m course.reference.work SWEEP JOB [DRY]`: one job in a process of its own, for `runner`."""
+"""`python -m course.reference.work SWEEP JOB [DRY]`: one job in its own process, for `runner`."""
 
 import os
 import sys

@@ -271,16 +271,30 @@ CALLS = {
     "conv2d, same": (lambda m, x: F.conv2d(x, m.w2, m.b, padding="same"), 4, nn.Conv2d),
     "conv2d, grouped": (lambda m, x: F.conv2d(x[:, :2], m.g2, m.b, groups=2), 4, nn.Conv2d),
     "conv3d, by keyword": (lambda m, x: F.conv3d(weight=m.w3, input=x, stride=2), 5, nn.Conv3d),
-    "transposed": (lambda m, x: F.conv_transpose2d(x, m.t2, None, 2, 1, (1, 0), 1, 2), 4, nn.ConvTranspose2d),
+    "transposed": (
+        lambda m, x: F.conv_transpose2d(x, m.t2, None, 2, 1, (1, 0), 1, 2),
+        4,
+        nn.ConvTranspose2d,
+    ),
     "transposed, grouped": (lambda m, x: F.conv_transpose2d(x, m.t2, m.b[:2]), 4, None),
     "linear": (lambda m, x: F.linear(x, m.fc, m.b), 3, nn.Linear),
     "torch.convolution": (
-        lambda m, x: torch.convolution(x, m.w2, m.b, [1, 1], [0, 1], [1, 1], False, [0, 0], 1), 4, nn.Conv2d),
-    "F.batch_norm": (lambda m, x: F.batch_norm(x, m.mean, m.scale, m.scale, m.mean, eps=0.1), 4, nn.BatchNorm2d),
+        lambda m, x: torch.convolution(x, m.w2, m.b, [1, 1], [0, 1], [1, 1], False, [0, 0], 1),
+        4,
+        nn.Conv2d,
+    ),
+    "F.batch_norm": (
+        lambda m, x: F.batch_norm(x, m.mean, m.scale, m.scale, m.mean, eps=0.1),
+        4,
+        nn.BatchNorm2d,
+    ),
     "F.batch_norm, no affine": (lambda m, x: F.batch_norm(x, m.mean, m.scale), 5, nn.BatchNorm3d),
     "torch.batch_norm": (
-        lambda m, x: torch.batch_norm(x, m.scale, m.mean, m.mean, m.scale, False, 0.1, 0.2, False), 3, nn.BatchNorm1d),
-}  # fmt: skip
+        lambda m, x: torch.batch_norm(x, m.scale, m.mean, m.mean, m.scale, False, 0.1, 0.2, False),
+        3,
+        nn.BatchNorm1d,
+    ),
+}
 
 
 def functional(run) -> nn.Module:

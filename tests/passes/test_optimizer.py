@@ -174,7 +174,7 @@ def test_a_traced_network_may_be_optimised_too():
 
 
 def test_inside_inference_mode_the_result_is_the_same_as_outside():
-    """A tensor of inference mode does not count its changes, so no kernel could be prepared for it."""
+    """A tensor of inference mode does not count its changes: no kernel can be prepared for it."""
     with torch.inference_mode():
         inside, _ = passes.optimize(small(), X, level="inference")
         assert not any(parameter.is_inference() for parameter in inside.parameters())
@@ -209,10 +209,17 @@ def to_number(node, editor):
 
 WRONG = {
     "another operation": (
-        lambda m, x: m.conv(x) + x.mean(), operator.add, lambda node, _: setattr(node, "target", operator.sub)),
-    "a forgotten effect": (counting, "add_", lambda node, editor: editor.replace(node, node.args[0])),
+        lambda m, x: m.conv(x) + x.mean(),
+        operator.add,
+        lambda node, _: setattr(node, "target", operator.sub),
+    ),
+    "a forgotten effect": (
+        counting,
+        "add_",
+        lambda node, editor: editor.replace(node, node.args[0]),
+    ),
     "a batch size as a number": (lambda m, x: m.conv(x).reshape(x.size(0), -1), "size", to_number),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", WRONG)

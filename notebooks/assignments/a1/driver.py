@@ -30,10 +30,16 @@ def _build_one(layer):
     if layer["kind"] == "conv":
         weight = layer["weight"]
         conv = nn.Conv2d(
-            weight.shape[1] * layer["groups"], weight.shape[0], weight.shape[2:], stride=layer["stride"],
-            padding=layer["padding"], dilation=layer["dilation"], groups=layer["groups"],
-            bias=layer["bias"] is not None, dtype=weight.dtype,
-        )  # fmt: skip
+            weight.shape[1] * layer["groups"],
+            weight.shape[0],
+            weight.shape[2:],
+            stride=layer["stride"],
+            padding=layer["padding"],
+            dilation=layer["dilation"],
+            groups=layer["groups"],
+            bias=layer["bias"] is not None,
+            dtype=weight.dtype,
+        )
         conv.weight.data = weight
         if layer["bias"] is not None:
             conv.bias.data = layer["bias"]
@@ -68,9 +74,14 @@ def _describe_one(module):
         return {"kind": "relu"}
     if isinstance(module, nn.Conv2d):
         return {
-            "kind": "conv", "weight": module.weight, "bias": module.bias, "stride": module.stride[0],
-            "padding": module.padding[0], "dilation": module.dilation[0], "groups": module.groups,
-        }  # fmt: skip
+            "kind": "conv",
+            "weight": module.weight,
+            "bias": module.bias,
+            "stride": module.stride[0],
+            "padding": module.padding[0],
+            "dilation": module.dilation[0],
+            "groups": module.groups,
+        }
     if isinstance(module, nn.BatchNorm2d):
         return {
             "kind": "bn", "weight": module.weight, "bias": module.bias, "mean": module.running_mean,

@@ -166,11 +166,19 @@ def _bias_edges(rng):
     halves = [0.5, -0.5, 1.5, 2.5, 2.5 + 1e-10, 3.5 - 1e-10]
     halves = torch.tensor(halves, dtype=torch.float64)[torch.randperm(6, generator=rng)]
     return [
-        Case("scales so small that 32 bits overflow",
-             {"bias": _both_signs(rng, 3) * 9, "input_scale": 1e-3, "weight_scales": tiny}),
-        Case("half-way between two codes, and just beside",
-             {"bias": halves, "input_scale": 0.5, "weight_scales": torch.full((6,), 2.0, dtype=torch.float64)}),
-    ]  # fmt: skip
+        Case(
+            "scales so small that 32 bits overflow",
+            {"bias": _both_signs(rng, 3) * 9, "input_scale": 1e-3, "weight_scales": tiny},
+        ),
+        Case(
+            "half-way between two codes, and just beside",
+            {
+                "bias": halves,
+                "input_scale": 0.5,
+                "weight_scales": torch.full((6,), 2.0, dtype=torch.float64),
+            },
+        ),
+    ]
 
 
 def _bias_oracle(inputs, probe):
@@ -186,9 +194,13 @@ def _bias_oracle(inputs, probe):
 
 def _conv_case(rng, label, shape, kernel, padding, stride, zero_point):
     inputs = {
-        "x": _integers(rng, 0, 255, *shape), "zero_point": zero_point, "weight": _integers(rng, -127, 127, *kernel),
-        "bias": _integers(rng, -5000, 5000, kernel[0]), "padding": padding, "stride": stride,
-    }  # fmt: skip
+        "x": _integers(rng, 0, 255, *shape),
+        "zero_point": zero_point,
+        "weight": _integers(rng, -127, 127, *kernel),
+        "bias": _integers(rng, -5000, 5000, kernel[0]),
+        "padding": padding,
+        "stride": stride,
+    }
     return Case(label, inputs)
 
 
@@ -390,32 +402,86 @@ def _item(name, points, cases, oracle, edges, nudge, hint, tolerance=EXACT):
 
 
 ITEMS = (
-    _item("scale_and_zero_point", 10, _range_cases, _range_oracle, _range_edges,
-          "How many steps lie between the lowest and the highest of 2^bits codes?",
-          "Zero must have a code, so the range has to contain it; 2^bits codes have 2^bits - 1 steps between them",
-          CLOSE),
-    _item("quantize", 8, _quantize_cases, _quantize_oracle, _quantize_edges,
-          "Which comes first: rounding, adding the zero point, or clamping?",
-          "Round first (ties to even), then add the zero point, then clamp; return integers"),
-    _item("quantize_weight", 12, _weight_cases, _weight_oracle, _weight_edges,
-          "What is the largest code for 8 bits when the codes are symmetric?",
-          "One scale per output channel, from the largest absolute value, and symmetric: -127 to 127 for 8 bits",
-          CLOSE),
-    _item("quantize_bias", 8, _bias_cases, _bias_oracle, _bias_edges,
-          "What is one step of the accumulator worth?",
-          "The bias is added to sums of products, so its scale is the product of two scales, in 32 bits"),
-    _item("integer_conv", 16, _conv_cases, _conv_oracle, _conv_edges,
-          "Which code stands for the real number 0?",
-          "A padded position means the number 0: which integer is that? And how large can the sums become?"),
-    _item("fixed_point", 10, _multiplier_cases, _multiplier_oracle, _multiplier_edges,
-          "How often do you halve or double the factor until it lies between 1/2 and 1?",
-          "multiplier = mantissa / 2^shift with 2^30 <= mantissa < 2^31, also when rounding reaches 2^31"),
-    _item("requantize", 14, _requantize_cases, _requantize_oracle, _requantize_edges,
-          "Which way does a shift to the right round, and how large can the products become?",
-          "Multiply in 64 bits, add half before shifting, then the zero point, then clamp"),
-    _item("best_clip", 10, _clip_cases, _clip_oracle, _clip_edges,
-          "What becomes of a value beyond the threshold, and what of one within it?",
-          "Quantize symmetrically with every threshold, return to real numbers, compare squared errors"),
-)  # fmt: skip
+    _item(
+        "scale_and_zero_point",
+        10,
+        _range_cases,
+        _range_oracle,
+        _range_edges,
+        "How many steps lie between the lowest and the highest of 2^bits codes?",
+        "Zero must have a code, so the range has to contain it; "
+        "2^bits codes have 2^bits - 1 steps between them",
+        CLOSE,
+    ),
+    _item(
+        "quantize",
+        8,
+        _quantize_cases,
+        _quantize_oracle,
+        _quantize_edges,
+        "Which comes first: rounding, adding the zero point, or clamping?",
+        "Round first (ties to even), then add the zero point, then clamp; return integers",
+    ),
+    _item(
+        "quantize_weight",
+        12,
+        _weight_cases,
+        _weight_oracle,
+        _weight_edges,
+        "What is the largest code for 8 bits when the codes are symmetric?",
+        "One scale per output channel, from the largest absolute value, and symmetric: -127 to 127 "
+        "for 8 bits",
+        CLOSE,
+    ),
+    _item(
+        "quantize_bias",
+        8,
+        _bias_cases,
+        _bias_oracle,
+        _bias_edges,
+        "What is one step of the accumulator worth?",
+        "The bias is added to sums of products, so its scale is the product of two scales, in 32 "
+        "bits",
+    ),
+    _item(
+        "integer_conv",
+        16,
+        _conv_cases,
+        _conv_oracle,
+        _conv_edges,
+        "Which code stands for the real number 0?",
+        "A padded position means the number 0: which integer is that? And how large can the sums "
+        "become?",
+    ),
+    _item(
+        "fixed_point",
+        10,
+        _multiplier_cases,
+        _multiplier_oracle,
+        _multiplier_edges,
+        "How often do you halve or double the factor until it lies between 1/2 and 1?",
+        "multiplier = mantissa / 2^shift with 2^30 <= mantissa < 2^31, also when rounding reaches "
+        "2^31",
+    ),
+    _item(
+        "requantize",
+        14,
+        _requantize_cases,
+        _requantize_oracle,
+        _requantize_edges,
+        "Which way does a shift to the right round, and how large can the products become?",
+        "Multiply in 64 bits, add half before shifting, then the zero point, then clamp",
+    ),
+    _item(
+        "best_clip",
+        10,
+        _clip_cases,
+        _clip_oracle,
+        _clip_edges,
+        "What becomes of a value beyond the threshold, and what of one within it?",
+        "Quantize symmetrically with every threshold, return to real numbers, compare squared "
+        "errors",
+    ),
+)
 
 ASSIGNMENT = Assignment("a4", "Quantization in integers", ITEMS, manual_points=12)

@@ -31,7 +31,7 @@ note("ended")
 """
 PARENT = """
 import subprocess, sys, time
-child = "from course.reference.work import end_with_parent; print('ready', flush=True); end_with_parent()"
+child = "from course.reference.work import end_with_parent as end; print('ready', flush=True); end()"
 print(subprocess.Popen([sys.executable, "-c", child]).pid, flush=True)
 time.sleep(60)
 """
