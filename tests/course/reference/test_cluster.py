@@ -31,8 +31,8 @@ note("ended")
 """
 PARENT = """
 import subprocess, sys, time
-child = "from course.reference.work import end_with_parent as end; print('ready', flush=True); end()"
-print(subprocess.Popen([sys.executable, "-c", child]).pid, flush=True)
+child = "from course.reference.work import end_with_parent; print('ready'); end_with_parent()"
+print(subprocess.Popen([sys.executable, "-u", "-c", child]).pid, flush=True)
 time.sleep(60)
 """
 
@@ -51,7 +51,7 @@ class Pretend(distributed.WorkerPlugin):
 
 @pytest.fixture(scope="module")
 def address():
-    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
     with distributed.LocalCluster(**settings) as made:
         yield made.scheduler_address
 
@@ -86,14 +86,12 @@ def test_workers_of_other_versions_are_refused(tmp_path, address, monkeypatch):
 def test_a_job_ends_with_its_runner_and_so_lets_go_of_its_lock():
     words = [sys.executable, "-c", PARENT]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    child = {
-        int(word)
-        for word in (process.stdout.readline(), process.stdout.readline())
-        if word.strip().isdigit()
-    }
+    told = {process.stdout.readline().strip() for _ in range(2)}
+    pid = int(*(told - {"ready"}))
+    assert alive(pid)
     process.kill()
     process.wait()
-    (pid,), deadline = child, time.monotonic() + 20
+    deadline = time.monotonic() + 20
     while time.monotonic() < deadline and alive(pid):
         time.sleep(0.1)
     assert not alive(pid)
