@@ -13,6 +13,7 @@ gradebook.db, secret, class.toml, class_list.csv (if there is one, see roster.py
 
 import csv
 import hashlib
+import hmac
 import io
 import json
 import math
@@ -42,6 +43,7 @@ SETTINGS = """\
 resubmission = "last"        # which of several hand-ins counts: "last" or "first"
 late_percent_per_day = 10    # taken from the points earned, for each day begun
 late_days = 5                # after so many days nothing is left
+anonymous = false            # true: who reads answers sees no names; set before the first `run`
 
 [due]
 # a1 = 2030-01-31T23:59:00Z
@@ -65,6 +67,7 @@ class Rules:
     late_percent_per_day: float
     late_days: float
     due: dict[str, datetime]
+    anonymous: bool = False
 
     def penalty(
         self,
@@ -177,12 +180,15 @@ class Classroom:
                 raise ValueError(
                     f'resubmission is {values["resubmission"]!r}; use "last" or "first"'
                 )
+            if not isinstance(values["anonymous"], bool):
+                raise ValueError(f"anonymous is {values['anonymous']!r}; use true or false")
             due = {name: _moment(when) for name, when in values["due"].items()}
             return Rules(
                 values["resubmission"],
                 float(values["late_percent_per_day"]),
                 float(values["late_days"]),
                 due,
+                values["anonymous"],
             )
         except (
             AttributeError,
@@ -234,6 +240,11 @@ def checked_name(student: str) -> str:
             f"{student[:80]!r} cannot name a student; use letters, digits and . _ - @ (64 at most)"
         )
     return student
+
+
+def pseudonym(room: Classroom, student: str) -> str:
+    """A name that stays the same in one class and that nobody without its secret can trace back."""
+    return "p" + hmac.new(room.secret.encode(), student.encode(), hashlib.sha256).hexdigest()[:10]
 
 
 def name_of(words: str) -> str:

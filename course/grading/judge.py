@@ -61,11 +61,12 @@ def grade(
     sheets: list[Sheet],
     limits: box.Limits | None = None,
     boxed: bool = True,
+    container: bool = False,
 ) -> list[dict]:
     """Run submissions, each in a box of its own, and judge them; one box, which takes long to
     start, looks for all.
     """
-    place = Place(exercise, limits or box.Limits(), boxed)
+    place = Place(exercise, limits or box.Limits(), boxed, container)
     work = {sheet.item.name: (sheet.item, sheet.inputs) for sheet in sheets}
     unread = box.BoxResult(reason="nothing could be read")
     outcomes = [
@@ -93,11 +94,13 @@ def _result(
     items = {}
     for sheet in sheets:
         answers = given[sheet.item.name]
-        verdict = _award(sheet, answers, submission.submitted_bytes)
+        by_case = _by_case(sheet, answers, submission.submitted_bytes)
+        verdict = _award(sheet, answers, by_case)
         row = {"points": round(sheet.item.points * verdict.share, 2), "of": sheet.item.points}
         row |= {"message": verdict.message, "measured": verdict.measured}
         row["refused"] = verdict.message.startswith(REFUSED)
         row["shown"] = _shown(sheet, answers, verdict) if verdict.share < 1 else {}
+        row["cases"] = [[case.label, one.share] for case, one in by_case]
         items[sheet.item.name] = row
     printed = outcome.printed[:4000]
     return {
@@ -172,15 +175,20 @@ def _look(place: Place, sheets: list[Sheet], given: list[dict[str, Given]]) -> N
         answers_of[sheet.item.name] = _answers(sheet, outcome, name)
 
 
-def _award(sheet: Sheet, given: Given, submitted_bytes: int) -> Verdict:
-    """Compare what was given with what is expected."""
+def _by_case(sheet: Sheet, given: Given, submitted_bytes: int) -> list[tuple[Case, Verdict]]:
+    """Compare what was given with what is expected, the smallest case first."""
     if isinstance(given, Verdict):
-        return given
+        return []
     triples = zip(sheet.cases, sheet.expected, given, strict=True)
     smallest_first = sorted(triples, key=lambda triple: len(brief(triple[0].inputs, most=10_000)))
-    return combine(
-        sheet.item, [sheet.item.compare(*triple, submitted_bytes) for triple in smallest_first]
-    )
+    return [(triple[0], sheet.item.compare(*triple, submitted_bytes)) for triple in smallest_first]
+
+
+def _award(sheet: Sheet, given: Given, by_case: list[tuple[Case, Verdict]]) -> Verdict:
+    """What an item earns: as much as its worst case."""
+    if isinstance(given, Verdict):
+        return given
+    return combine(sheet.item, [verdict for _, verdict in by_case])
 
 
 def _shown(sheet: Sheet, given: Given, verdict: Verdict) -> dict[str, str]:

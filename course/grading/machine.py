@@ -58,6 +58,14 @@ def require(boxed: bool) -> None:
         raise BoxError(f"{reason}. Or accept the risk with --unsafe, which stamps every result")
 
 
+def require_root() -> None:
+    """Raise `BoxError` where student code could not be given to another user, and would end all
+    processes of this one.
+    """
+    if not sys.platform.startswith("linux") or os.geteuid() != 0:
+        raise BoxError("without bubblewrap the grader must be root in a container of its own")
+
+
 def pythons() -> list[str]:
     """Folders that a box shows besides /usr, because Python is in them."""
     return sorted({sys.base_prefix, sys.prefix})

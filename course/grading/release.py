@@ -25,7 +25,7 @@ SUPPORT = (HERE / "instant.py", HERE / "wire.py", HERE / "guard.py", Path(compar
 GUIDE = "STUDENT.md"
 # Sources of assignments with their solutions, oracles and networks, and the code that grades them.
 NOT_FOR_STUDENTS = ("notebooks/assignments/", "course/grading/", "course/commands/grade.py",
-                    "tests/", ".ci/", "CONTRIBUTING.md")  # fmt: skip
+                    "tests/", ".ci/", "CONTRIBUTING.md", "Dockerfile", ".dockerignore")  # fmt: skip
 
 # Lines of README and Makefile about what an edition does not hold, each with those that continue
 # it.
