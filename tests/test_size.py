@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 91_060,
-    "helpers/graphs": 11_860,
-    "helpers/models": 5_500,
+    "helpers": 91_670,
+    "helpers/graphs": 12_030,
+    "helpers/models": 5_900,
     "helpers/passes": 10_690,
     "helpers/pruning": 14_180,
     "helpers/quantization": 20_130,
@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 5_980,
     "course/publish": 7_450,
     "course/reference": 10_170,
-    "tests": 193_900,
+    "tests": 195_800,
     "notebooks": 62_480,
 }
 TOKENS_A_LINE = 11
