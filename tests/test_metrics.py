@@ -132,7 +132,10 @@ def test_measurements_without_sense_are_refused(mode, options, message):
 
 def test_every_engine_is_timed_without_gradients_and_with_freed_memory_kept(monkeypatch):
     seen = []
-    note = lambda: seen.append((torch.is_inference_mode_enabled(), allocator._open_blocks))  # noqa: E731
+
+    def note():
+        seen.append((torch.is_inference_mode_enabled(), allocator._open_blocks))
+
     monkeypatch.setitem(speed.ENGINES, "one", lambda form, x, threads: note)
     monkeypatch.setattr(speed, "SECONDS_PER_TURN", 1e-3)
     assert speed.contestant("one", None, torch.get_num_threads())(1) > 0

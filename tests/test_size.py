@@ -27,22 +27,22 @@ BUDGETS = {
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
     "helpers/checks": 4_940,
-    "course": 73_510,
-    "course/benchmarks": 12_580,
+    "course": 76_740,
+    "course/benchmarks": 15_560,
     "course/commands": 8_890,
-    "course/grading": 26_270,
+    "course/grading": 26_290,
     "course/lessons": 5_980,
     "course/publish": 7_450,
     "course/reference": 10_170,
-    "tests": 192_220,
-    "notebooks": 62_270,
+    "tests": 193_900,
+    "notebooks": 62_480,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 0, "course": 56, "tests": 353, "notebooks": 294}  # lines that are too long yet
+PACKAGES = ("helpers", "course", "tests", "notebooks")
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -124,9 +124,9 @@ def test_helpers_are_written_to_be_read():
     assert 1000 * found["conditionals"] <= CONDITIONAL_EXPRESSIONS * found["lines"]
 
 
-@pytest.mark.parametrize("package", WIDE)
-def test_lines_are_not_too_long(package):
-    assert density(package)["wide"] <= WIDE[package]
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_line_is_too_long(package):
+    assert density(package)["wide"] == 0
 
 
 def test_no_room_has_too_many_files():
@@ -147,7 +147,7 @@ def imported(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_helpers_know_nothing_of_the_course_its_rooms_nothing_of_later_ones_and_the_course_nothing_of_tests():
+def test_helpers_know_nothing_of_the_course_nor_rooms_of_later_ones_nor_the_course_of_tests():
     wrong = []
     for path in sources("helpers", "course"):
         package, room = path.relative_to(ROOT).parts[:2]

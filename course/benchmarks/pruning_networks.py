@@ -97,7 +97,7 @@ def contestant(name: str, tool: str) -> Callable[[str], dict]:
 
 
 def compete(name: str, tools: list[str]) -> dict[str, dict]:
-    """The rows of these tools for one network, which take turns until each has pruned often enough."""
+    """The rows of these tools for one network: they take turns until each pruned often enough."""
     workers, times, rows = (
         {tool: Worker(contestant, name, tool) for tool in tools},
         {tool: [] for tool in tools},

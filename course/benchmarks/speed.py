@@ -57,10 +57,8 @@ def forms(checkpoint: Path, folder: Path) -> Forms:
     torch.manual_seed(0)
     network = float_structure(checkpoint)
     for weight in network.parameters():
-        if (
-            weight.dim() > 1
-            # as trained ones lie; of evenly spread ones too many are near the largest (`weights.py`)
-        ):
+        if weight.dim() > 1:
+            # As trained ones lie: of evenly spread ones too many are near the largest.
             nn.init.normal_(weight, std=weight[0].numel() ** -0.5)
     metrics.randomize_batchnorm(network, 0)
     images = torch.randint(0, 256, (CALIBRATION, 3, 32, 32), dtype=torch.uint8)
@@ -78,10 +76,8 @@ def forms(checkpoint: Path, folder: Path) -> Forms:
 
 
 def eager(form: Forms, x: Tensor, threads: int) -> Callable[[], object]:
-    model, x = (
-        form.network.to(memory_format=torch.channels_last),
-        x.to(memory_format=torch.channels_last),
-    )
+    model = form.network.to(memory_format=torch.channels_last)
+    x = x.to(memory_format=torch.channels_last)
     return lambda: model(x)
 
 
@@ -92,9 +88,8 @@ def ours_float(form: Forms, x: Tensor, threads: int) -> Callable[[], object]:
 
 
 def onnx_runtime(path: Path, x: Tensor, threads: int) -> Callable[[], object]:
-    from course.benchmarks.quantization_rivals import (
-        run_onnx,
-    )  # here, for no process may have threads when it forks
+    # Imported here, for no process may have threads when it forks.
+    from course.benchmarks.quantization_rivals import run_onnx
 
     return partial(run_onnx(path, threads, exact=False), x)
 
@@ -149,9 +144,8 @@ def turns_of(name: str, form: Forms, engines: list[str]) -> list[tuple]:
     workers = {}
     for engine in engines:
         workers[engine] = Worker(contestant, engine, form, THREADS)
-        [
-            workers[engine].ask(batch) for batch in BATCHES
-        ]  # one starts up at a time, and not in a turn
+        for batch in BATCHES:  # one starts up at a time, and not in a turn
+            workers[engine].ask(batch)
     places, draw = list(itertools.product(engines, BATCHES)), random.Random(0)
     # In another order each time: what disturbs the machine hits all alike.
     order = [place for _ in range(ROUNDS) for place in draw.sample(places, len(places))]
@@ -167,9 +161,8 @@ def measured(checkpoints: list[Path]) -> pd.DataFrame:
     turns = []
     with tempfile.TemporaryDirectory() as folder:
         ready = {path.stem.partition("-")[0]: forms(path, Path(folder)) for path in checkpoints}
-        for name in [
-            *ready
-        ] * PASSES:  # one network after the other, and all again: fewer processes than memory holds
+        # One network after the other, and all again: memory does not hold processes for all.
+        for name in list(ready) * PASSES:
             turns += turns_of(name, ready[name], engines)
     place = ["name", "engine", "batch"]
     by_place = pd.DataFrame(turns, columns=[*place, "ms"]).groupby(place).ms

@@ -1,4 +1,4 @@
-"""The commands of `python -m course`, one file each: `add_arguments(parser)` and `run(arguments)`."""
+"""The commands of `python -m course`: each file has `add_arguments(parser)`, `run(arguments)`."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""`python -m course grade ...`: release, collect, run, feedback, export, stats, similarity, demo."""
+"""`python -m course grade ...`: all that is done with assignments, by its sub-commands."""
 
 import argparse
 from collections.abc import Iterable
@@ -12,6 +12,7 @@ from course.grading import (
     course,
     export,
     feedback,
+    gradescope,
     release,
     roster,
     runner,
@@ -26,6 +27,7 @@ GRADING = {
     "--unsafe": (False, "grade without the box; stamps every result"),
     "--scheduler": (str, "grade on the workers of the Dask cluster at this address"),
 }
+ONE_ITEM = {"--item": (str, "grade this item alone again; the marks of the others stay")}
 PSEUDONYMS = {"--pseudonyms": (False, "replace the students' names")}
 SYSTEMS = {"--for": (str, "write what this system reads", ("moodle", "canvas"))}
 COMMANDS = {
@@ -37,14 +39,15 @@ COMMANDS = {
         "bring in what was handed in",
         {"--source": (Path, "where the hand-ins are, if not in incoming/")},
     ),
-    "run": ("grade what is new or changed", GRADING),
-    "feedback": ("write a page for each student", {}),
+    "run": ("grade what is new or changed", GRADING | ONE_ITEM),
+    "feedback": ("write a page for each student", PSEUDONYMS),
     "export": ("write the marks as CSV", PSEUDONYMS | SYSTEMS),
     "stats": ("draw how the class did", PSEUDONYMS),
     "similarity": (
         "show hand-ins that resemble each other",
         {"--threshold": (0.6, "share in common")},
     ),
+    "gradescope": ("make an autograder for Gradescope", {}),
     "demo": ("make a small class, then do most of the above with it", GRADING),
 }
 TOGETHER = (
@@ -68,7 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             folder | settings | {"--new": (False, "make the class folder if it is not there yet")},
         )
         if name == "demo":
-            command.set_defaults(assignment=["a1"], pseudonyms=False, source=None, edition=False)
+            command.set_defaults(
+                assignment=["a1"], pseudonyms=False, source=None, edition=False, item=None
+            )
         else:
             command.add_argument("assignment", nargs="*", help="which assignments (default: all)")
 
@@ -112,6 +117,10 @@ def _do(name: str, room: Classroom, args: argparse.Namespace) -> Iterable:
         if name == "release" or (room.folder / "released" / one).is_dir()
     ]
     names, source = args.assignment or every, getattr(args, "source", None)
+    if getattr(args, "item", None) and len(names) != 1:
+        raise ClassroomError(
+            "--item is of one assignment: name it, such as `grade run a1 --item ...`"
+        )
     if not names:
         raise ClassroomError(f"nothing was released to {room.folder}: run `grade release` first")
     if source and len(names) > 1:
@@ -157,18 +166,19 @@ def _collect(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> I
 def _run(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
     start, counts = (
         monotonic(),
-        runner.run(room, exercise, args.workers, not args.unsafe, args.scheduler),
+        runner.run(room, exercise, args.workers, not args.unsafe, args.scheduler, args.item),
     )
     each = f"{(monotonic() - start) / max(1, counts['graded']):.1f} s each"
     yield (
         f"{exercise.assignment.name}: {counts['graded']} graded ({each}), {counts['kept']}"
         " unchanged"
     )
+    yield from runner.pending(room, exercise)  # what --item leaves to a whole run
     yield from runner.noteworthy(room, exercise)
 
 
 def _feedback(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
-    pages = feedback.write_all(room, exercise)
+    pages = feedback.write_all(room, exercise, args.pseudonyms)
     yield f"{exercise.assignment.name}: {len(pages)} pages in {room.folder / 'feedback'}"
     yield from runner.pending(room, exercise)
     yield from runner.noteworthy(room, exercise)
@@ -187,6 +197,10 @@ def _export(room: Classroom, args: argparse.Namespace, *exercises: Exercise) -> 
         )
     for exercise in exercises:
         yield from runner.pending(room, exercise)
+
+
+def _gradescope(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
+    return [gradescope.pack(room, exercise)]
 
 
 def _stats(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:

@@ -62,7 +62,7 @@ def notebooks() -> list[Path]:
 
 
 def with_hosting(text: str, path: str, repository: str) -> str:
-    """A notebook's text with the cell below its title, and with badges if the repository is known."""
+    """A notebook's text with the cell below its title, and badges if the repository is known."""
     notebook = nbformat.reads(text, as_version=4)
     title = notebook.cells[0]
     title.source = BADGES.sub("", title.source)

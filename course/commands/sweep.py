@@ -2,12 +2,14 @@
 
 import argparse
 import signal
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from course import reference
 from course.reference import commits
 from course.reference.keys import still_to_do
+from course.workers import Here, cluster
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--commit", action="store_true", help="commit each finished row with its file, by git"
+    )
+    parser.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="on the workers of a Dask cluster, started in this folder, which they share",
     )
     parser.add_argument("--list", action="store_true", help="only say what is done and what is not")
     parser.epilog = (
@@ -50,7 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
     )  # `kill` stops the job too, as Ctrl-C does
     try:
         keep = partial(commits.commit, sweep=sweep) if arguments.commit else lambda job: None
-        failed = reference.run(sweep, arguments.names, partial(print, flush=True), keep)
+        say, here = partial(print, flush=True), nullcontext((Here(), 1))
+        with cluster(arguments.scheduler) if arguments.scheduler else here as (pool, at_a_time):
+            failed = reference.run(sweep, arguments.names, say, keep, pool, at_a_time)
     finally:
         signal.signal(signal.SIGTERM, before)
     for name, why in failed.items():

@@ -80,7 +80,8 @@ $$ y \neq W * x + c \quad\text{where the window reaches into the padding.} $$
 Padding with $-b / a$ instead of zero makes it exact."""
 
 INJECTION = """<script>document.title = "owned"</script> <img src=x onerror=alert(1)>
-[click](javascript:alert(1)) $\\href{javascript:alert(1)}{x}$ <iframe src="https://example.org"></iframe>"""
+[click](javascript:alert(1)) $\\href{javascript:alert(1)}{x}$ \
+<iframe src="https://example.org"></iframe>"""
 
 FORGERY = """
 import builtins, torch, IPython
@@ -94,7 +95,8 @@ driver.RUNS = {name: give_points for name in ("bn_affine", "fold_model")}
 
 SNOOPING = """
 import glob, os, subprocess
-print(glob.glob("/**/gradebook.db", recursive=True), glob.glob("/**/specification.py", recursive=True))
+print(glob.glob("/**/gradebook.db", recursive=True))
+print(glob.glob("/**/specification.py", recursive=True))
 print(subprocess.run(["sh", "-c", "id; ls / /root /home; env"], capture_output=True, text=True))
 print(os.listdir("/job"), open("/job/job.json").read()[:200])
 """

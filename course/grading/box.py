@@ -125,22 +125,28 @@ def _environment(home: str) -> dict[str, str]:
     return settings | dict.fromkeys(("HOME", "TMPDIR", "IPYTHONDIR"), home)
 
 
-def run(job: Path, limits: Limits, boxed: bool = True) -> BoxResult:
-    """Run a job folder, all of which can be read, and return what it sent; unboxed has but the
-    kernel's limits.
+def run(job: Path, limits: Limits, boxed: bool = True, container: bool = False) -> BoxResult:
+    """Run a job folder, all of which can be read, and return what it sent.
+
+    Unboxed has but the kernel's limits; in a throw-away container the job takes on another user.
     """
-    if boxed:
+    if boxed and not container:
         machine.require(boxed)
         words, environment = command(job, limits), {"PATH": os.environ.get("PATH", "/usr/bin")}
     else:
         words, environment = (
             [sys.executable, "-IB", str(job / "inside.py"), str(job)],
-            _environment(str(job)),
+            _environment(str(job / "scratch")),
         )
     process = subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=job,
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        cwd=job,
         start_new_session=True,
-    )  # fmt: skip
+    )
     try:
         results, printed, reason = _drain(process, limits)
     finally:

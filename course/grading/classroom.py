@@ -13,6 +13,7 @@ gradebook.db, secret, class.toml, class_list.csv (if there is one, see roster.py
 
 import csv
 import hashlib
+import hmac
 import io
 import json
 import math
@@ -37,10 +38,12 @@ DEFAULT = Path("build/grading")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 
 SETTINGS = """\
-# Rules of this class. Z means UTC, +01:00 in its place your time zone; an assignment without `due` has no deadline.
+# Rules of this class. Z means UTC, +01:00 in its place your time zone; an assignment without
+# `due` has no deadline.
 resubmission = "last"        # which of several hand-ins counts: "last" or "first"
 late_percent_per_day = 10    # taken from the points earned, for each day begun
 late_days = 5                # after so many days nothing is left
+anonymous = false            # true: who reads answers sees no names; set before the first `run`
 
 [due]
 # a1 = 2030-01-31T23:59:00Z
@@ -64,6 +67,7 @@ class Rules:
     late_percent_per_day: float
     late_days: float
     due: dict[str, datetime]
+    anonymous: bool = False
 
     def penalty(
         self,
@@ -95,7 +99,7 @@ class Classroom:
 
     @classmethod
     def open(cls, folder: str | Path = DEFAULT) -> "Classroom":
-        """Open a class folder; make it, with its settings and its secret, if it is not there yet."""
+        """Open a class folder; make it, with settings and a secret, if it is not there yet."""
         room = cls(Path(folder).resolve())
         for name in ("released", "incoming", "submitted", "results"):
             (room.folder / name).mkdir(parents=True, exist_ok=True)
@@ -176,12 +180,15 @@ class Classroom:
                 raise ValueError(
                     f'resubmission is {values["resubmission"]!r}; use "last" or "first"'
                 )
+            if not isinstance(values["anonymous"], bool):
+                raise ValueError(f"anonymous is {values['anonymous']!r}; use true or false")
             due = {name: _moment(when) for name, when in values["due"].items()}
             return Rules(
                 values["resubmission"],
                 float(values["late_percent_per_day"]),
                 float(values["late_days"]),
                 due,
+                values["anonymous"],
             )
         except (
             AttributeError,
@@ -227,12 +234,17 @@ def _moment(when: Any) -> datetime:
 
 
 def checked_name(student: str) -> str:
-    """Return a student's name if it is safe as the name of a folder, else raise `ClassroomError`."""
+    """Return a student's name if it is safe as a folder's name, else raise `ClassroomError`."""
     if not NAME.fullmatch(student):
         raise ClassroomError(
             f"{student[:80]!r} cannot name a student; use letters, digits and . _ - @ (64 at most)"
         )
     return student
+
+
+def pseudonym(room: Classroom, student: str) -> str:
+    """A name that stays the same in one class and that nobody without its secret can trace back."""
+    return "p" + hmac.new(room.secret.encode(), student.encode(), hashlib.sha256).hexdigest()[:10]
 
 
 def name_of(words: str) -> str:

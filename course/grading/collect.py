@@ -35,7 +35,7 @@ UNREADABLE = (  # lies in the folder of a submission of which nothing could be r
 
 @dataclass
 class HandIn:
-    """One entry of the incoming folder, or several that belong together, and what became of them."""
+    """One entry of the incoming folder, or several that go together, and what became of them."""
 
     paths: list[Path]
     entry: str
@@ -165,8 +165,13 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
     )  # for the student's page
     _replace(target, files, hand_in.arrived)
     _note(target, hand_in.arrived, in_time)
-    room.log("collected", assignment=assignment, student=hand_in.student, arrived=hand_in.arrived.isoformat(),
-             files=sorted(files))  # fmt: skip
+    room.log(
+        "collected",
+        assignment=assignment,
+        student=hand_in.student,
+        arrived=hand_in.arrived.isoformat(),
+        files=sorted(files),
+    )
 
 
 def _holds(target: Path, files: dict[str, bytes]) -> bool:
@@ -183,7 +188,7 @@ def _holds(target: Path, files: dict[str, bytes]) -> bool:
 
 
 def _replace(target: Path, files: dict[str, bytes], arrived: datetime) -> None:
-    """Put a folder with these files, as old as the hand-in, in the place of the one that is there."""
+    """Put a folder with these files, as old as the hand-in, in the place of the present one."""
     new = target.parent / f".{target.name}.new"
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Pages that are safe whoever wrote what is on them: one per student, and the Formgrader's cells."""
+"""Pages that are safe whoever wrote what is on them: one per student, the Formgrader's cells."""
 
 import html
 from pathlib import Path
@@ -10,7 +10,7 @@ import nbformat
 from nbconvert.preprocessors import Preprocessor
 
 from course.grading import collect, record
-from course.grading.classroom import Classroom, write
+from course.grading.classroom import Classroom, pseudonym, write
 from course.grading.course import Exercise
 from course.publish.page import with_formulas
 
@@ -33,11 +33,18 @@ SAFE_ATTRIBUTES = {
 }
 
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; width: 100%; }
-th, td { border-bottom: 1px solid #bbb; padding: .3rem; text-align: left; } td.number { white-space: nowrap; }
-pre { background: #f3f3f3; padding: .6rem; overflow-x: auto; }
-.stamp { border: 3px solid #a00; color: #a00; padding: .5rem; } .lost { border-left: 4px solid #a60; padding: 0 .6rem; }
+:root { color-scheme: light dark; --page: #fff; --ink: #222; --line: #888; --code: #f3f3f3;
+  --stamp: #a00; --lost: #a60; --link: #04c; }
+@media (prefers-color-scheme: dark) { :root { --page: #181a1b; --ink: #e8e6e3; --line: #888;
+  --code: #26292b; --stamp: #ff9d9d; --lost: #e0a13c; --link: #8cb4ff; } }
+body { font: 1rem/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem;
+  color: var(--ink); background: var(--page); overflow-wrap: anywhere; }
+table { border-collapse: collapse; }
+th, td { border-bottom: 1px solid var(--line); padding: .3rem 1rem .3rem 0; text-align: left; }
+pre { background: var(--code); padding: .6rem; white-space: pre-wrap; }
+a { color: var(--link); } math[display=block] { max-width: 100%; overflow-x: auto; }
+.stamp { border: 3px solid var(--stamp); color: var(--stamp); padding: .5rem; }
+.lost { border-left: 4px solid var(--lost); padding: 0 .6rem; }
 """
 
 # The page may use its own style and nothing else: no script, no image, no font, no form, no
@@ -48,12 +55,20 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; bas
 def document(title: str, body: str) -> str:
     """Wrap a body in a whole page."""
     head = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    head += '<meta name="viewport" content="width=device-width">'
     head += f"<title>{html.escape(title)}</title><style>{STYLE}</style>"
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+    page = f"<body><main>\n{body}\n</main></body>"
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n{page}</html>\n'
 
 
 class _PlainRenderer(mistune.HTMLRenderer):
-    """Markdown without raw HTML, images and links: their text remains."""
+    """Markdown without raw HTML, images and links: their text remains.
+
+    Its headings stand below those of the page.
+    """
+
+    def heading(self, text: str, level: int, **attributes: str) -> str:
+        return super().heading(text, min(6, level + 2))
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
         return f"[image: {text}]"
@@ -102,38 +117,42 @@ def formula(latex: str, display: str) -> str:
 STAMP = "Graded without the box (--unsafe): these marks are not protected against cheating code."
 
 
-def write_all(room: Classroom, exercise: Exercise) -> list[Path]:
+def write_all(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> list[Path]:
     """Write the feedback page of everybody whose submission was graded.
 
     Returns the pages, in order of names.
     """
     name, pages = exercise.assignment.name, []
+    folder = room.folder / "feedback" / (f"{name}_pseudonyms" if pseudonyms else name)
     for student in room.students(name):
         if result := room.result(name, student):
-            path = room.folder / "feedback" / name / f"{student}.html"
-            write(path, render(room, exercise, student, result))
+            shown = pseudonym(room, student) if pseudonyms else student
+            path = folder / f"{shown}.html"
+            write(path, render(room, exercise, student, result, shown))
             pages.append(path)
     room.log("feedback", assignment=name, students=len(pages))
     return pages
 
 
-def render(room: Classroom, exercise: Exercise, student: str, result: dict) -> str:
-    """The page of one student, as text."""
+def render(room: Classroom, exercise: Exercise, student: str, result: dict, shown: str = "") -> str:
+    """The page of one student, as text; `shown` is the name on it."""
+    shown = shown or student
     scores = record.scores(room, exercise.assignment.name, student)
     title = f"{exercise.assignment.name}: {exercise.assignment.title}"
     when = f"{collect.arrival(room, exercise.assignment.name, student):%Y-%m-%d %H:%M} UTC"
-    parts = [f"<h1>{html.escape(title)}</h1>", f"<p>{html.escape(student)}, handed in {when}</p>"]
+    parts = [f"<h1>{html.escape(title)}</h1>", f"<p>{html.escape(shown)}, handed in {when}</p>"]
     if not result["boxed"]:
         parts.append(f'<p class="stamp">{STAMP}</p>')
     parts += [_summary(scores, exercise), _table(scores, result)]
     if result["notes"]:
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in result["notes"])
-        parts.insert(-1, f"<h2>What was noticed</h2><ul>{notes}</ul>")  # before the table
+        parts.insert(-1, f"<h2>What was noticed</h2><ul>{notes}</ul>")  # before the exercises
     if result["printed"]:
         parts.append(f"<h2>What your code printed</h2><pre>{html.escape(result['printed'])}</pre>")
-    notebook = room.folder / "checked" / student / exercise.assignment.name / exercise.notebook.name
+    checked = room.folder / "checked" / record.known_as(room, student)
+    notebook = checked / exercise.assignment.name / exercise.notebook.name
     parts += ["<h2>What you handed in</h2>", *_cells(nbformat.read(notebook, as_version=4), scores)]
-    return document(f"{title}, {student}", "\n".join(parts))
+    return document(f"{title}, {shown}", "\n".join(parts))
 
 
 def _summary(scores: dict, exercise: Exercise) -> str:
@@ -147,40 +166,44 @@ def _summary(scores: dict, exercise: Exercise) -> str:
 
 
 def _table(scores: dict, result: dict) -> str:
-    rows = []
+    """The points of each exercise, then why any were lost."""
+    rows, reasons = [], []
     for name, row in scores.items():
         if name == "late penalty":
             continue
-        item = (
-            result["items"].get(name, {}) if row["points"] != row["of"] else {}
-        )  # it may be given by hand
-        message = item.get("message", "")
-        # The hint stands in most messages already.
-        shown = [
-            (word, text[:600])
-            for word, text in item.get("shown", {}).items()
-            if text and text not in message
-        ]
-        points = (
-            f"waiting, {row['of']:g} at most"
-            if row["waiting"]
-            else f"{row['points']:g} of {row['of']:g}"
-        )
-        lost = "".join(
-            f'<div class="lost">{html.escape(text)}</div>'
-            for text in (message, row["comment"])
-            if text
-        )
-        lost += "".join(
-            f"<div><b>{word}</b> <code>{html.escape(text)}</code></div>" for word, text in shown
-        )
-        rows.append(
-            f'<tr><td>{html.escape(name)}</td><td class="number">{points}</td><td>{lost}</td></tr>'
-        )
-    return (
-        "<table><tr><th>Exercise</th><th>Points</th><th>What was lost and"
-        f" why</th></tr>{''.join(rows)}</table>"
-    )
+        points = f"{row['points']:g} of {row['of']:g}"
+        if row["waiting"]:
+            points = f"waiting, {row['of']:g} at most"
+        label = html.escape(name)
+        if reason := _reason(row, result["items"].get(name, {})):
+            reasons.append(f'<h3 id="{label}">{label}: {points}</h3>{reason}')
+            label = f'<a href="#{label}">{label}</a>'
+        rows.append(f'<tr><th scope="row">{label}</th><td>{points}</td></tr>')
+    head = '<thead><tr><th scope="col">Exercise</th><th scope="col">Points</th></tr></thead>'
+    table = f"<h2>Points</h2><table>{head}<tbody>{''.join(rows)}</tbody></table>"
+    return table + "<h2>What was lost and why</h2>" * bool(reasons) + "".join(reasons)
+
+
+def _reason(row: dict, item: dict) -> str:
+    """Why points were lost, and what a teacher wrote; empty where there is nothing to say."""
+    if row["points"] == row["of"]:
+        item = {}  # the points may have been given by hand
+    message = item.get("message", "")
+    told = [text for text in (message, row["comment"]) if text]
+    lines = [f'<p class="lost">{html.escape(text)}</p>' for text in told]
+    lines += [f"<p>{html.escape(text)}</p>" for text in _cases(item.get("cases", []))]
+    for word, text in item.get("shown", {}).items():
+        if text and text not in message:  # most messages hold the hint already
+            lines.append(f"<p><b>{word}</b> <code>{html.escape(text[:600])}</code></p>")
+    return "".join(lines)
+
+
+def _cases(cases: list) -> list[str]:
+    """How many of the cases were right, and which were not."""
+    if not cases:
+        return []
+    wrong = [label for label, share in cases if share < 1]
+    return [f"Right in {len(cases) - len(wrong)} of {len(cases)} cases. Not in: {'; '.join(wrong)}"]
 
 
 def _cells(notebook, scores: dict) -> list[str]:

@@ -90,7 +90,7 @@ def _matches(name, patterns):
 
 
 def _where(frame):
-    """From where a student called a library, in words; empty while a module is only being imported."""
+    """From where a student called a library, in words; empty while a module is being imported."""
     while frame and (
         frame.f_code.co_filename.startswith(LIBRARIES) or frame.f_code.co_filename == __file__
     ):

@@ -116,7 +116,7 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> byt
 
 
 def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[str]]:
-    """Read the notebook and the files that go with it, until the allowed number or size is used up."""
+    """Read the notebook and its files, until the allowed number or size is used up."""
     parts = sorted(
         (p for p in parts if not NOT_HANDED_IN.search(str(p.name))), key=lambda p: str(p.name)
     )

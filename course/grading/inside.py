@@ -60,14 +60,35 @@ MACHINES = {
 }  # with AUDIT_ARCH; below, one number for each of these
 CLONE, CLONE3, MMAP = (56, 220), (435, 435), (9, 222)
 FORBIDDEN = {
-    "ptrace": (101, 117), "pivot_root": (155, 41), "mount": (165, 40), "umount2": (166, 39), "add_key": (248, 217),
-    "request_key": (249, 218), "keyctl": (250, 219), "unshare": (272, 97), "perf_event_open": (298, 241),
-    "setns": (308, 268), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "memfd_create": (319, 279),
-    "bpf": (321, 280), "userfaultfd": (323, 282), "io_uring_setup": (425, 425), "open_tree": (428, 428),
-    "fsopen": (430, 430), "fsmount": (432, 432), "memfd_secret": (447, 447), "shmget": (29, 194), "socket": (41, 198),
-    "socketpair": (53, 199), "setsid": (112, 157), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180),
+    "ptrace": (101, 117),
+    "pivot_root": (155, 41),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "unshare": (272, 97),
+    "perf_event_open": (298, 241),
+    "setns": (308, 268),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "memfd_create": (319, 279),
+    "bpf": (321, 280),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "open_tree": (428, 428),
+    "fsopen": (430, 430),
+    "fsmount": (432, 432),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+    "socket": (41, 198),
+    "socketpair": (53, 199),
+    "setsid": (112, 157),
+    "msgget": (68, 186),
+    "semget": (64, 190),
+    "mq_open": (240, 180),
     "pidfd_getfd": (438, 438),
-}  # fmt: skip
+}
 
 # With these an answer could have another program, in which nothing is taken away, compute for it.
 EXECUTING = {"execve": (59, 221), "execveat": (322, 281)}
@@ -86,7 +107,7 @@ PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 
 
 def call_filter(machine, calls=FORBIDDEN):
-    """Return the filter as bytes: one (code, jump if true, jump if false, value) per instruction."""
+    """The filter as bytes: one (code, jump if true, jump if false, value) per instruction."""
     architecture, which = MACHINES[machine], list(MACHINES).index(machine)
     clone, clone3, mmap, *forbidden = (
         numbers[which] for numbers in (CLONE, CLONE3, MMAP, *calls.values())
@@ -216,7 +237,7 @@ class Shell:
             subprocess.run(line, shell=True, timeout=10, check=False)
 
     def run_cell_magic(self, name, line, body):
-        """Execute what stands below a magic that measures or captures; leave other languages alone."""
+        """Execute what stands below a magic that measures or captures; skip other languages."""
         if name in ("time", "timeit", "capture", "prun"):
             run_cell(body, f"<below %%{name}>", self.namespace)
         elif name in ("writefile", "file"):

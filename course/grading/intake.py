@@ -98,7 +98,7 @@ def read(
     submission.files = {
         name: data
         for name, data in files.items()
-        if name not in given and (not name.endswith(".ipynb") or name in code)  # as in %run
+        if name not in given and (not name.endswith(".ipynb") or Path(name).name in code)  # %run
     }
     submission.notes += [f"Not everything was taken: {problem}." for problem in problems]
     return submission

@@ -56,13 +56,17 @@ def prepare(exercise: Exercise, *seed: str) -> list[Sheet]:
 
 
 def grade(
-    exercise: Exercise, submissions: list[Submission], sheets: list[Sheet], limits: box.Limits | None = None,
+    exercise: Exercise,
+    submissions: list[Submission],
+    sheets: list[Sheet],
+    limits: box.Limits | None = None,
     boxed: bool = True,
-) -> list[dict]:  # fmt: skip
+    container: bool = False,
+) -> list[dict]:
     """Run submissions, each in a box of its own, and judge them; one box, which takes long to
     start, looks for all.
     """
-    place = Place(exercise, limits or box.Limits(), boxed)
+    place = Place(exercise, limits or box.Limits(), boxed, container)
     work = {sheet.item.name: (sheet.item, sheet.inputs) for sheet in sheets}
     unread = box.BoxResult(reason="nothing could be read")
     outcomes = [
@@ -83,18 +87,20 @@ def _result(
     sheets: list[Sheet],
     boxed: bool,
 ) -> dict:
-    """What is kept of a submission; `refused` says that an answer called what its exercise forbids."""
+    """What is kept of a submission; `refused`: an answer called what its exercise forbids."""
     notes = [*submission.notes, *_cell_problems(outcome)]
     if outcome.reason and submission.readable:
         notes.append(f"Your code was stopped: {outcome.reason}.")
     items = {}
     for sheet in sheets:
         answers = given[sheet.item.name]
-        verdict = _award(sheet, answers, submission.submitted_bytes)
+        by_case = _by_case(sheet, answers, submission.submitted_bytes)
+        verdict = _award(sheet, answers, by_case)
         row = {"points": round(sheet.item.points * verdict.share, 2), "of": sheet.item.points}
         row |= {"message": verdict.message, "measured": verdict.measured}
         row["refused"] = verdict.message.startswith(REFUSED)
         row["shown"] = _shown(sheet, answers, verdict) if verdict.share < 1 else {}
+        row["cases"] = [[case.label, one.share] for case, one in by_case]
         items[sheet.item.name] = row
     printed = outcome.printed[:4000]
     return {
@@ -169,15 +175,20 @@ def _look(place: Place, sheets: list[Sheet], given: list[dict[str, Given]]) -> N
         answers_of[sheet.item.name] = _answers(sheet, outcome, name)
 
 
-def _award(sheet: Sheet, given: Given, submitted_bytes: int) -> Verdict:
-    """Compare what was given with what is expected."""
+def _by_case(sheet: Sheet, given: Given, submitted_bytes: int) -> list[tuple[Case, Verdict]]:
+    """Compare what was given with what is expected, the smallest case first."""
     if isinstance(given, Verdict):
-        return given
+        return []
     triples = zip(sheet.cases, sheet.expected, given, strict=True)
     smallest_first = sorted(triples, key=lambda triple: len(brief(triple[0].inputs, most=10_000)))
-    return combine(
-        sheet.item, [sheet.item.compare(*triple, submitted_bytes) for triple in smallest_first]
-    )
+    return [(triple[0], sheet.item.compare(*triple, submitted_bytes)) for triple in smallest_first]
+
+
+def _award(sheet: Sheet, given: Given, by_case: list[tuple[Case, Verdict]]) -> Verdict:
+    """What an item earns: as much as its worst case."""
+    if isinstance(given, Verdict):
+        return given
+    return combine(sheet.item, [verdict for _, verdict in by_case])
 
 
 def _shown(sheet: Sheet, given: Given, verdict: Verdict) -> dict[str, str]:
@@ -211,7 +222,8 @@ def brief(tree: Tree, most: int = 12) -> str:
             f"{name} = {brief(value, most)}" for name, value in list(tree.items())[:most]
         )
     if isinstance(tree, list | tuple):
-        return f"[{', '.join([*(brief(value, most) for value in tree[:most]), *['...'][: len(tree) - most]])}]"
+        values = [brief(value, most) for value in tree[:most]]
+        return f"[{', '.join([*values, *['...'][: len(tree) - most]])}]"
     return repr(tree)[: 5 * most]
 
 

@@ -58,6 +58,14 @@ def require(boxed: bool) -> None:
         raise BoxError(f"{reason}. Or accept the risk with --unsafe, which stamps every result")
 
 
+def require_root() -> None:
+    """Raise `BoxError` where student code could not be given to another user, and would end all
+    processes of this one.
+    """
+    if not sys.platform.startswith("linux") or os.geteuid() != 0:
+        raise BoxError("without bubblewrap the grader must be root in a container of its own")
+
+
 def pythons() -> list[str]:
     """Folders that a box shows besides /usr, because Python is in them."""
     return sorted({sys.base_prefix, sys.prefix})
@@ -104,7 +112,7 @@ class Usage:
 
 
 def usage(pid: int) -> Usage:
-    """Measure a process and all its descendants; what has ended counts in the one that buried it."""
+    """Measure a process and all its descendants; what has ended counts in its parent."""
     memory, ticks, files, waited = 0, 0, 0, {}
     for member in family(pid):
         place = Path(f"/proc/{member}")

@@ -29,10 +29,11 @@ from traitlets import Bool, Dict
 from traitlets.config import Config
 
 from course.grading import collect, roster
-from course.grading.classroom import Classroom
+from course.grading.classroom import Classroom, ClassroomError, pseudonym
 
 CONFIG_FILE = """\
-# For nbgrader's own tools, such as the Formgrader of JupyterLab for the manual grading, started in this folder.
+# For nbgrader's own tools, such as the Formgrader of JupyterLab for the manual grading, started in
+# this folder.
 c = get_config()
 c.CourseDirectory.root = "."
 c.CourseDirectory.submitted_directory = "checked"
@@ -105,7 +106,7 @@ def _coursedir(room: Classroom, assignment: str, student: str = "*") -> CourseDi
 
 @contextmanager
 def _nbgrader(what: str) -> Iterator[None]:
-    """Run one of nbgrader's converters: silently, with its tools found, and with one kind of error."""
+    """Run one of nbgrader's converters: silently, its tools found, with one kind of error."""
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda entry: lines.append(entry.getMessage())
@@ -142,13 +143,32 @@ def register(room: Classroom, assignment: str, source: Path) -> Path:
     return room.folder / "release" / assignment
 
 
+def known_as(room: Classroom, student: str) -> str:
+    """Under which name nbgrader, and so who reads written answers, knows a student."""
+    names = {False: student, True: pseudonym(room, student)}
+    anonymous = room.rules.anonymous
+    if (room.folder / "checked" / names[not anonymous]).exists():
+        before, now = f"{not anonymous}".lower(), f"{anonymous}".lower()
+        raise ClassroomError(
+            f"{room.settings} says anonymous = {now}, but this class was graded with {before}:"
+            " set it back"
+        )
+    return names[anonymous]
+
+
 def enter(
-    room: Classroom, assignment: str, student: str, notebook: Any, points: dict[str, float], arrived: datetime,
+    room: Classroom,
+    assignment: str,
+    student: str,
+    notebook: Any,
+    points: dict[str, float],
+    arrived: datetime,
     same_words: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Enter a graded submission, a rebuilt notebook; manual scores stay, and with `same_words` wait
     no second time.
     """
+    student = known_as(room, student)
     folder = room.folder / "checked" / student / assignment
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{assignment}.ipynb"
@@ -174,7 +194,7 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
         if not room.gradebook.exists():  # where nbgrader would begin an empty one
             raise MissingEntry
         with Gradebook(f"sqlite:///{room.gradebook}") as book:
-            submission = book.find_submission(assignment, student)
+            submission = book.find_submission(assignment, known_as(room, student))
             arrived = submission.timestamp.replace(tzinfo=UTC)
             if room.submission(
                 student, assignment

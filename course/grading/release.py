@@ -25,13 +25,16 @@ SUPPORT = (HERE / "instant.py", HERE / "wire.py", HERE / "guard.py", Path(compar
 GUIDE = "STUDENT.md"
 # Sources of assignments with their solutions, oracles and networks, and the code that grades them.
 NOT_FOR_STUDENTS = ("notebooks/assignments/", "course/grading/", "course/commands/grade.py",
-                    "tests/", ".ci/", "CONTRIBUTING.md")  # fmt: skip
+                    "tests/", ".ci/", "CONTRIBUTING.md", "Dockerfile", ".dockerignore")  # fmt: skip
 
 # Lines of README and Makefile about what an edition does not hold, each with those that continue
 # it.
 FOR_TEACHERS = re.compile(
-    r"^(\| see how grading|\| run the tests|\| rebuild the reference|.*pytest|(grade|test|check.*|reference): |"
-    r"# (One thread|After each|A represent|The reference|Each finished)).*\n([ \t]+.*\n)*", re.MULTILINE)  # fmt: skip
+    r"^(\| see how grading|\| run the tests|\| rebuild the reference|.*pytest"
+    r"|(grade|test|check.*|reference): "
+    r"|# (One thread|After each|A represent|The reference|Each finished)).*\n([ \t]+.*\n)*",
+    re.MULTILINE,
+)
 GRADE = re.compile(r"^\* \*\*Grade.*\n([ \t]+.*\n)*", re.MULTILINE)
 HAND_IN = (
     "* **Hand in**: the assignments lie in `notebooks/assignments/`; read `STUDENT.md` in one of"

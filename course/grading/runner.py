@@ -12,7 +12,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
@@ -35,13 +35,22 @@ from course.grading import (
     record,
     roster,
 )
-from course.grading.classroom import Classroom, write
+from course.grading.classroom import Classroom, ClassroomError, write
 from course.grading.course import Exercise
 from course.grading.intake import Submission
-from course.grading.workers import executor
+from course.workers import cluster, threads
 from helpers import checks
 
 TOGETHER = 4  # submissions in a task: what is not written yet when a run is killed is graded again
+
+
+@dataclass(frozen=True)
+class Task:
+    """Whose hand-in is graded; `work` stands for it and its inputs, `mark` for the code, too."""
+
+    student: str
+    work: str
+    mark: str
 
 
 def skeleton_of(room: Classroom, exercise: Exercise):
@@ -72,32 +81,49 @@ def run(
     workers: int | None = None,
     boxed: bool = True,
     scheduler: str | None = None,
+    item: str | None = None,
 ) -> dict[str, int]:
-    """Grade what is new or changed, here or on a cluster. Returns how many were graded and kept."""
+    """Grade what is new or changed, here or on a cluster. Returns how many were graded and kept.
+
+    Of one `item` alone nothing is graded but itself, in hand-ins that are as they were.
+    """
+    items = [one.name for one in exercise.assignment.items]
+    if item not in (None, *items):
+        raise ClassroomError(
+            f"{exercise.assignment.name} has no item {item!r}; there are {', '.join(items)}"
+        )
     if boxed:
         machine.require_unseen(room.folder)
     machine.require(boxed and scheduler is None)
     machine.clear_leftovers()
     name, (todo, kept) = exercise.assignment.name, _to_do(room, exercise, boxed)
-    room.log("run", assignment=name, students=len(todo), boxed=boxed, limits=asdict(box.Limits()))
+    if item:
+        todo = [task for task in todo if _old(room, name, task).get("work") == task.work]
+    limits = asdict(box.Limits())
+    room.log("run", assignment=name, students=len(todo), boxed=boxed, limits=limits, item=item)
     if scheduler:
-        work = partial(grade_elsewhere, name, version(name), room.secret, boxed)
-    else:  # the sheets hold hidden inputs and expected answers
-        sheets = judge.prepare(exercise, room.secret) if todo else []
-        work = partial(grade, exercise, sheets, boxed)
-    read = partial(intake.read, notebook_name=exercise.notebook.name, skeleton=skeleton_of(room, exercise),
-                   released=room.folder / "released" / name)  # fmt: skip
+        work = partial(grade_elsewhere, name, version(name), room.secret, boxed, item)
+        pools = cluster(scheduler, workers)
+    else:
+        work = partial(grade, exercise, _sheets(exercise, room.secret, item), boxed)
+        pools = threads(workers)
+    read = partial(
+        intake.read,
+        notebook_name=exercise.notebook.name,
+        skeleton=skeleton_of(room, exercise),
+        released=room.folder / "released" / name,
+    )
     with (
-        executor(scheduler, workers) as (pool, at_a_time),
+        pools as (pool, at_a_time),
         tqdm(total=len(todo), desc=f"grading {name}", leave=False) as bar,
     ):
         tasks = (
-            (part, [read(room.submission(who, name)) for who, _ in part])
+            (part, [read(room.submission(task.student, name)) for task in part])
             for part in _parts(todo, at_a_time)
         )
         for part, *done in _as_they_finish(pool, work, tasks, most=2 * at_a_time):
-            for (student, mark), submission, result in zip(part, *done, strict=True):
-                _keep(room, name, student, mark, submission, result)
+            for task, submission, result in zip(part, *done, strict=True):
+                _keep(room, name, task, submission, result, item)
                 bar.update()
     return {"graded": len(todo), "kept": kept}
 
@@ -151,25 +177,37 @@ def pending(room: Classroom, exercise: Exercise) -> list[str]:
     )
 
 
-def _to_do(room: Classroom, exercise: Exercise, boxed: bool | None) -> tuple[list[tuple], int]:
-    """Students whose submission is new or changed (None: graded as before), and a mark of what
-    would be graded.
-    """
+def _old(room: Classroom, name: str, task: Task) -> dict:
+    """The result that is there, or nothing."""
+    return room.result(name, task.student) or {}
+
+
+def _sheets(exercise: Exercise, secret: str, item: str | None) -> list[judge.Sheet]:
+    """The hidden inputs and expected answers of all items or one."""
+    sheets = judge.prepare(exercise, secret)
+    return [sheet for sheet in sheets if item in (None, sheet.item.name)]
+
+
+def _to_do(room: Classroom, exercise: Exercise, boxed: bool | None) -> tuple[list[Task], int]:
+    """What is new or changed (None: boxed or not as before), and how much is not."""
     name, todo, kept = exercise.assignment.name, [], 0
-    base = (
-        f"{version(name)} {room.secret}"
-        f" {handed_in.fingerprint(room.folder / 'released' / name, '*.ipynb')}"
-    )
+    released = handed_in.fingerprint(room.folder / "released" / name, "*.ipynb")
+    code = version(name)
     for student in room.students(name):
         old = room.result(name, student) or {}
         way = old.get("boxed") if boxed is None else boxed
-        text = f"{base} {way} {handed_in.fingerprint(room.submission(student, name))}"
-        mark = hashlib.sha256(text.encode()).hexdigest()
-        if old.get("fingerprint") == mark:
+        hand_in = handed_in.fingerprint(room.submission(student, name))
+        work = _digest(room.secret, released, way, hand_in)
+        task = Task(student, work, mark=_digest(code, work))
+        if old.get("fingerprint") == task.mark:
             kept += 1
         else:
-            todo.append((student, mark))
+            todo.append(task)
     return todo, kept
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()
 
 
 def _parts(todo: list, at_a_time: int) -> Iterator[list]:
@@ -217,7 +255,12 @@ def grade(
 
 
 def grade_elsewhere(
-    name: str, wanted: str, secret: str, boxed: bool, submissions: list[Submission]
+    name: str,
+    wanted: str,
+    secret: str,
+    boxed: bool,
+    item: str | None,
+    submissions: list[Submission],
 ) -> list[dict]:
     """Grade on another machine, which must have the same versions and a box."""
     if version(name) != wanted:
@@ -226,36 +269,52 @@ def grade_elsewhere(
             f"{gethostname()} has another version of the course, torch or Python: {remedy}"
         )
     machine.require(boxed)
-    return grade(course.load(name), _prepared(name, secret), boxed, submissions)
+    return grade(course.load(name), _prepared(name, secret, item), boxed, submissions)
 
 
 @cache
-def _prepared(name: str, secret: str) -> list[judge.Sheet]:
-    return judge.prepare(course.load(name), secret)
+def _prepared(name: str, secret: str, item: str | None) -> list[judge.Sheet]:
+    return _sheets(course.load(name), secret, item)
 
 
 def _keep(
-    room: Classroom, name: str, student: str, mark: str, submission: Submission, result: dict
+    room: Classroom,
+    name: str,
+    task: Task,
+    submission: Submission,
+    result: dict,
+    item: str | None = None,
 ) -> None:
-    """Enter the points in the gradebook, then write the result."""
-    old, words = room.result(name, student) or {}, words_of(submission.notebook)
+    """Enter the points in the gradebook, then write the result; of one item, beside the others."""
+    student, old, words = task.student, _old(room, name, task), words_of(submission.notebook)
     same_words = old.get("words") == words
+    failed = submission.readable and not result.get("readable", True)  # the grader
+    if item and not failed:
+        result = old | {"items": old["items"] | result["items"]}
     arrived = collect.arrival(room, name, student)
     points = {item: row["points"] for item, row in result["items"].items()}
     record.enter(room, name, student, submission.notebook, points, arrived, same_words)
     result |= {"student": student, "assignment": name, "words": words}
     result |= {"graded": datetime.now(UTC).isoformat(timespec="seconds")}
     result |= {"versions": {"python": platform.python_version(), "torch": torch.__version__}}
-    failed = submission.readable and not result.get(
-        "readable", True
-    )  # the grader, so that the next run tries again
-    result["fingerprint"] = "" if failed else mark
+    result |= {"work": task.work, "fingerprint": task.mark}
+    if failed:  # so that the next run tries again
+        result |= {"work": "", "fingerprint": ""}
     write(room.result_path(name, student), json.dumps(result, indent=1))
     seeds = hashlib.sha256(room.secret.encode()).hexdigest()[
         :12
     ]  # which secret it was, not the secret
-    room.log("graded", assignment=name, student=student, points=sum(points.values()), fingerprint=mark[:12],
-             seeds=seeds, boxed=result["boxed"], versions=result["versions"])  # fmt: skip
+    room.log(
+        "graded",
+        assignment=name,
+        student=student,
+        points=sum(points.values()),
+        fingerprint=task.mark[:12],
+        item=item,
+        seeds=seeds,
+        boxed=result["boxed"],
+        versions=result["versions"],
+    )
 
 
 def words_of(notebook: Any) -> str:

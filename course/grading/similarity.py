@@ -92,7 +92,7 @@ def by_cell(submission: intake.Submission) -> dict[str, str]:
 
 
 def write_report(room: Classroom, exercise: Exercise, threshold: float = 0.6) -> tuple[Path, int]:
-    """One page with the pairs above the threshold side by side. Returns it, and how many it shows."""
+    """One page with the pairs above the threshold side by side. Returns it, and their number."""
     name, skeleton = exercise.assignment.name, skeleton_of(room, exercise)
     read = {
         s: intake.read(room.submission(s, name), exercise.notebook.name, skeleton)
@@ -103,10 +103,12 @@ def write_report(room: Classroom, exercise: Exercise, threshold: float = 0.6) ->
     pairs = similar(
         {s: list(cells.values()) for s, cells in code.items()}, list(released.values()), threshold
     )
-    parts = [f"<h1>{name}: hand-ins that resemble each other</h1><p>{len(code)} hand-ins, {len(pairs)} pairs above "
-             f"{threshold:.0%}. The number is the share of the smaller hand-in that stands in the other one as well, "
-             "names, comments, layout and the released text left out; what many share counts little. It is a reason to "
-             "read both, and no proof of anything.</p>"]  # fmt: skip
+    parts = [
+        f"<h1>{name}: hand-ins that resemble each other</h1><p>{len(code)} hand-ins, {len(pairs)} "
+        f"pairs above {threshold:.0%}. The number is the share of the smaller hand-in that stands "
+        "in the other one as well, names, comments, layout and the released text left out; what "
+        "many share counts little. It is a reason to read both, and no proof of anything.</p>"
+    ]
     for share, one, other in pairs:
         parts.append(f"<h2>{share:.0%}: {html.escape(one)} and {html.escape(other)}</h2>")
         cells = [

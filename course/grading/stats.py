@@ -11,9 +11,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from course.grading.classroom import Classroom, NotReadyError, write
+from course.grading.classroom import Classroom, NotReadyError, pseudonym, write
 from course.grading.course import Exercise
-from course.grading.export import pseudonym, table
+from course.grading.export import table
 from course.grading.feedback import document
 
 

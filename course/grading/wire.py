@@ -28,7 +28,7 @@ class WireError(ValueError):
 
 
 def encode(tree: Any) -> bytes:
-    """Turn a tree of dictionaries, lists, tensors, numbers, strings, booleans and None into bytes."""
+    """Turn a tree of dictionaries, lists, tensors, numbers, strings, booleans, None into bytes."""
     tensors: dict[str, torch.Tensor] = {}
     text = json.dumps(_take_tensors_out(tree, tensors))
     tensors["tree"] = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)

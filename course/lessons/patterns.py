@@ -15,9 +15,9 @@ from torch import fx
 from helpers.graphs.editing import Editor
 from helpers.graphs.effects import nodes_in
 from helpers.graphs.errors import Declined
-from helpers.graphs.matching import Matcher
+from helpers.graphs.matching import Match, Matcher
 from helpers.graphs.operations import target_name
-from helpers.graphs.patterns import Constant, Match, OpPattern, Value
+from helpers.graphs.patterns import Constant, OpPattern, Value
 
 COMMUTATIVE_NAMES = {"add", "mul", "maximum", "minimum"}
 
@@ -166,7 +166,7 @@ def _with_any_literals(part: Any, made: dict[OpPattern, OpPattern]) -> Any:
     if part not in made:
         made[part] = OpPattern(
             part.targets,
-            (*_with_any_literals(part.args, made), *([...] if part.open else [])),
+            (*_with_any_literals(part.args, made), *([...] if part.allows_others else [])),
             kwargs={key: _with_any_literals(one, made) for key, one in part.kwargs.items()},
             name=part.name,
             commutative=part.commutative,

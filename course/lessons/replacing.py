@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from torch import fx
 
 from course.lessons.patterns import LessonMatch, opened
-from helpers.graphs.patterns import Match, OpPattern
+from helpers.graphs.matching import Match
+from helpers.graphs.patterns import OpPattern
 from helpers.graphs.rewriting import rewrite
 
 PROVENANCE = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")

@@ -144,7 +144,7 @@ PARTS = Path(__file__).parent / "demo"
 
 
 def filled(name: str, contents: dict[str, Any]) -> str:
-    """A page of demo/ with its styles and scripts inside, and contents where it says "... go here"."""
+    """A page of demo/ with styles and scripts inside, contents where it says "... go here"."""
     parts = (PARTS / name).read_text(encoding="utf-8")
     text = re.sub(
         r"/\* ([\w.]+) \*/", lambda match: (PARTS / match[1]).read_text(encoding="utf-8"), parts

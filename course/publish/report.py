@@ -46,7 +46,8 @@ def write_report(notebooks: list[Path], target: Path) -> Path:
 <title>From BatchNorm to int8</title><style>{page.style("report")}</style></head>
 <body><nav aria-label="Contents"><strong>From BatchNorm to int8</strong>{"".join(menu)}</nav>
 <main><h1>From BatchNorm to int8</h1>
-{"".join(sections)}{demo_section(demo)}{figure_list(contents, target.parent)}{provenance_table(contents)}
+{"".join(sections)}{demo_section(demo)}
+{figure_list(contents, target.parent)}{provenance_table(contents)}
 </main></body></html>"""
     return write_atomically(target, text)
 
@@ -81,8 +82,8 @@ def figure_list(contents: dict[str, NotebookNode], folder: Path) -> str:
     """
     rows = [
         f'<tr><td><a href="#{name}">{name}</a></td><td>{html.escape(shown["text/plain"])}</td>'
-        "<td><a"
-        f' href="figures/{name}.png">PNG</a>{svg * (folder / f"figures/{name}.svg").exists()}</td></tr>'
+        f'<td><a href="figures/{name}.png">PNG</a>'
+        f"{svg * (folder / f'figures/{name}.svg').exists()}</td></tr>"
         for notebook in contents.values()
         for name, shown in page.figures(notebook)
         for svg in [f' <a href="figures/{name}.svg">SVG</a>']

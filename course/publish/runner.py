@@ -107,9 +107,14 @@ def run_lesson(path: Path, output: Path, profile: str, **env: str) -> Outcome:
             cell.outputs, cell.execution_count = [], None
     start, failure, env = time.perf_counter(), None, {**os.environ, **env}
     client = NotebookClient(
-        notebook, kernel_name="python3", extra_arguments=["--log-level=ERROR"], store_widget_state=False,
-        startup_timeout=300, timeout=SECONDS_PER_CELL[profile], resources={"metadata": {"path": str(path.parent)}},
-    )  # fmt: skip
+        notebook,
+        kernel_name="python3",
+        extra_arguments=["--log-level=ERROR"],
+        store_widget_state=False,
+        startup_timeout=300,
+        timeout=SECONDS_PER_CELL[profile],
+        resources={"metadata": {"path": str(path.parent)}},
+    )
     try:
         # Whoever runs it headless moves no slider.
         client.execute(

@@ -93,6 +93,8 @@ def write_source(folder: Path, demo_pages: list[Path]) -> None:
         if target == "teaching":
             text += f"\n```{{toctree}}\n:hidden:\n{chr(10).join(TEACHING)}\n```\n"
         write_atomically(folder / f"{target}.md", text)
+    for picture in (ASSIGNMENTS / "teaching").glob("*.png"):
+        shutil.copy(picture, folder)
     results = REPOSITORY / "data" / "results"
     shutil.copy(results / "chart.svg", folder / "chart.svg")
     text = (results / "README.md").read_text(encoding="utf-8")

@@ -37,7 +37,8 @@ def write_deck(notebook_path: Path, target: Path) -> Path:
     )  # which would fetch a font
     text = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{html.escape(page.title_of(notebook))}</title>
-<style>{reveal("dist/reset.css")}{reveal("dist/reveal.css")}{theme}{page.style("slides")}</style></head>
+<style>{reveal("dist/reset.css")}{reveal("dist/reveal.css")}{theme}{page.style("slides")}</style>
+</head>
 <body><div class="reveal"><div class="slides">{"".join(slides)}</div></div>
 <script>{reveal("dist/reveal.js")}</script><script>{reveal("plugin/notes/notes.js")}</script>
 <script>{START}</script></body></html>"""

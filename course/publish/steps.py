@@ -37,7 +37,7 @@ def write_steps(target: Path, model: nn.Module, images: torch.Tensor) -> Path:
 
 @torch.no_grad()
 def stages(model: nn.Module, images: torch.Tensor) -> list[dict[str, Any]]:
-    """One entry for each pass that changed or declined something, in the order in which they ran."""
+    """One entry for each pass that changed or declined something, in the order of their run."""
     graph_module = trace(model, (images[:1],), "fx")
     first = graph_module(images)
     outlines, differences = [outline(graph_module)], [0.0]

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from course.reference.table import load, speeds
+from course.reference.table import deployed, load, speeds
 
 # What a stranger is told, and the row of the results that it is.
 SHOWN = {
@@ -14,13 +14,14 @@ SHOWN = {
 
 
 def headline(table: pd.DataFrame | None = None) -> pd.DataFrame:
-    """The rows of SHOWN that are there, under the names that strangers are told, with their times
-    in ONNX Runtime.
+    """The rows of SHOWN that are there, under the names that strangers are told, with the bytes
+    and times of their ONNX files.
     """
     table = load() if table is None else table
     rows = table[table.name.isin(SHOWN.values())].set_index("name")
     shown = {told: name for told, name in SHOWN.items() if name in rows.index}
     rows = rows.loc[list(shown.values())].assign(row=list(shown.values()), name=list(shown))
+    rows["onnx_bytes"] = deployed().onnx_bytes.reindex(rows.row).array
     for batch in (1, 128):
         rows[f"batch{batch}_ms"] = [
             milliseconds(row.row, row.weight_bits, batch) for row in rows.itertuples()
@@ -40,7 +41,7 @@ def milliseconds(name: str, weight_bits: str, batch: int) -> float:
 
 
 def readable(rows: pd.DataFrame) -> pd.DataFrame:
-    """The same as a table for people: percent, megabytes, milliseconds, and how many times smaller."""
+    """The same as a table for people: percent, megabytes, milliseconds, how many times smaller."""
     first = rows.file_bytes.iloc[0]
     columns = {
         "network": list(rows["name"]),
@@ -52,8 +53,14 @@ def readable(rows: pd.DataFrame) -> pd.DataFrame:
         "accuracy": [
             f"{row.accuracy:.2%} ± {(row.high - row.low) / 2:.1%}" for row in rows.itertuples()
         ],
-        "file": [f"{size / 1e6:.2f} MB" for size in rows.file_bytes],
+        "file": [megabytes(size) for size in rows.file_bytes],
         "times smaller": [f"{first / size:.1f}" for size in rows.file_bytes],
+        "ONNX file": [megabytes(size) for size in rows.onnx_bytes],
         "one image": [f"{time:.2f} ms" if pd.notna(time) else "-" for time in rows.batch1_ms],
     }
     return pd.DataFrame(columns, index=[""] * len(rows))  # row numbers would say nothing
+
+
+def megabytes(size: float) -> str:
+    """Bytes as one reads them; a dash where they were not measured."""
+    return "-" if pd.isna(size) else f"{size / 1e6:.2f} MB"

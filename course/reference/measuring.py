@@ -54,7 +54,7 @@ def evaluate(model: nn.Module, cifar: Dataset) -> dict[str, Any]:
 
 
 def weights_of(path: Path) -> str:
-    """A short hash of a network: its structure and its tensors, not what its file says about them."""
+    """A short hash of a network: its structure and tensors, not what its file says about them."""
     spec, _ = models.read_header(path)
     digest = hashlib.sha256(
         json.dumps([spec.builder, spec.arguments, spec.steps], sort_keys=True).encode()
@@ -75,7 +75,7 @@ def in_integers(model: nn.Module) -> nn.Module:
 
 
 def derived(path: Path) -> dict[str, Any]:
-    """What follows from the file alone, on any machine: parameters, multiply-adds, bits and bytes."""
+    """What follows from the file alone, on any machine: parameters, multiply-adds, bits, bytes."""
     model, structure, example = models.load(path), float_structure(path), torch.zeros(1, 3, 32, 32)
     quantized = isinstance(model, QuantizedModel)
     bits = (

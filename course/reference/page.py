@@ -6,7 +6,7 @@ import pandas as pd
 
 from course.reference import ablations
 from course.reference.standing import standing
-from course.reference.table import load, published, speeds
+from course.reference.table import deployed, load, published, speeds
 
 # The plan at the outset: stage, parameters, megabytes, accuracy; and the row and column that say
 # what came out.
@@ -19,6 +19,7 @@ PLAN = (
 FILES = {
     "results.csv": "python -m course sweep reference",
     "ablations.csv": "python -m course sweep ablations",
+    "deployed.csv": "python -m course.benchmarks.deployed",
     "speed.csv": "python -m course.benchmarks.speed",
     "quantization_accuracy.csv": "python -m course.benchmarks.quantization",
     "tiny.csv": "python -m course sweep tiny",
@@ -32,7 +33,9 @@ FILES = {
     "tiny_rounding.csv": "python -m course.benchmarks.tiny_rounding",
     "wild.csv": "python -m course.benchmarks.wild --package PACKAGE",
     "published.csv": "written by hand, with sources",
-    "README.md, chart.svg, chart-dark.svg, and the first screen of the course's README": "python -m course results",
+    "README.md, chart.svg, chart-dark.svg, and the first screen of the course's README": (
+        "python -m course results"
+    ),
 }
 NAMES = (
     "The names say roughly what share of the parameters is left; *fast* is made for speed. *fifth*"
@@ -43,6 +46,7 @@ NAMES = (
     " are in results.csv; that of *dense* names files that have since been removed. Bytes are those"
     " of the file as reloaded and evaluated; files of the names in **bold** are in"
     " `data/checkpoints/`. Entropy-coded: as `xz -6e` writes the file."
+    " ONNX file: its bytes, and its accuracy in ONNX Runtime."
 )
 MADE = {
     "dense": "training",
@@ -101,7 +105,7 @@ def as_markdown(table: pd.DataFrame) -> str:
 
 def networks(table: pd.DataFrame) -> pd.DataFrame:
     """One line per network."""
-    dense = table[table.stage == "dense"].file_bytes.max()
+    dense, files = table[table.stage == "dense"].file_bytes.max(), deployed()
     return pd.DataFrame(
         {
             "network": row.name if pd.isna(row.checkpoint) else f"**{row.name}**",
@@ -113,9 +117,15 @@ def networks(table: pd.DataFrame) -> pd.DataFrame:
             "bytes": f"{row.file_bytes:,}",
             "times smaller": f"{dense / row.file_bytes:.1f}",
             "entropy-coded": "" if pd.isna(row.coded_bytes) else f"{row.coded_bytes:,}",
+            "ONNX file": in_onnx(files.loc[row.name]) if row.name in files.index else "",
         }
         for row in table.itertuples()
     )
+
+
+def in_onnx(file: pd.Series) -> str:
+    """Bytes and accuracy of what one deploys."""
+    return f"{int(file.onnx_bytes):,}: {file.accuracy:.2%}"
 
 
 def dead(table: pd.DataFrame) -> str:

@@ -12,7 +12,8 @@ from filelock import FileLock
 from helpers.files import write_atomically
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "results"
-RESULTS, PUBLISHED, SPEED = FOLDER / "results.csv", FOLDER / "published.csv", FOLDER / "speed.csv"
+RESULTS, PUBLISHED = FOLDER / "results.csv", FOLDER / "published.csv"
+SPEED, DEPLOYED = FOLDER / "speed.csv", FOLDER / "deployed.csv"
 TEXT = ("name", "stage", "status", "source", "split", "weight_bits", "checkpoint", "weights", "key")
 TEXT += ("command", "date", "torch", "torchvision", "python", "device", "trained_on")
 COLUMNS = (
@@ -60,6 +61,13 @@ def speeds(path: Path = SPEED) -> pd.DataFrame:
     """
     columns = ["name", "engine", "batch", "median_ms", "load"]
     return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=columns)
+
+
+def deployed(path: Path = DEPLOYED) -> pd.DataFrame:
+    """Bytes and accuracy of each network's ONNX file, by name; empty where none was measured."""
+    columns = ["name", "onnx_bytes", "accuracy", "images"]
+    table = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=columns)
+    return table.set_index("name")
 
 
 def put(rows: Iterable[Mapping[str, Any]], path: Path = RESULTS) -> pd.DataFrame:

@@ -1,8 +1,10 @@
-"""`python -m course.reference.work SWEEP JOB [DRY]`: one job in a process of its own, for `runner`."""
+"""`python -m course.reference.work SWEEP JOB [DRY]`: one job in its own process, for `runner`."""
 
 import os
 import sys
+import time
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -18,7 +20,7 @@ def do(job: Job, sweep: Sweep) -> None:
     """Make the job's network unless its file is there already, then write its row."""
     sweep.work.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(sweep.work / f"{job.name}.lock", timeout=0):
+        with FileLock(sweep.work / f"{job.name}.lock", timeout=5):  # a killed one lets go of it
             do_alone(job, sweep)
     except Timeout as error:
         raise SweepError(
@@ -101,7 +103,16 @@ def make(job: Job, sweep: Sweep, cifar: data.Dataset, key: str) -> dict[str, Any
     return evaluated
 
 
+def end_with_parent() -> None:
+    """End when the runner is killed: a job that goes on unseen would keep its lock."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    Thread(target=end_with_parent, daemon=True).start()
     try:
         found = read(sys.argv[1], *map(Path, sys.argv[3:]))
         do(found.jobs[sys.argv[2]], found)

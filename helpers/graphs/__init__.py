@@ -3,9 +3,10 @@
 In the order in which to read it:
 
     tracing, recording      from a model to a graph whose nodes know their shapes
+    interception            what a forward does that torch.fx alone would not record
     operations, effects     what each operation is called; what it writes to, shares and draws
-    editing                 modules, tensors and names that hang on a graph
-    layers                  which modules a pass may fold, and calls that become such modules
+    editing                 the modules and tensors that a graph uses, and their names
+    layers                  which modules a pass may fold, and calls that become modules
     patterns, matching      what a piece of graph looks like, and where it is
     rewriting               the one driver: a table of patterns and rules
     errors                  each names the node, its line in the model if exported, and the reason

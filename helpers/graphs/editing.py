@@ -1,9 +1,7 @@
-"""Reads and writes what hangs on a graph: modules, tensors, names.
+"""Reads and changes the modules and tensors that the nodes of a graph name.
 
-Every pass that folds edits through this.
-
-Nothing that exists is overwritten: a module with new weights is a new module, and it only takes
-over the old name when nobody else calls it or reads from it.
+Every pass that folds edits through this. Nothing that exists is overwritten: a module with new
+weights is a new module, and takes over the old name only if no other node uses that name.
 """
 
 import functools
@@ -24,35 +22,34 @@ class Editor:
     def __init__(self, graph_module: fx.GraphModule):
         self.graph_module = graph_module
         self.graph = graph_module.graph
-        # A layer that was made of a functional call: what tells two apart -> path (layers.py).
+        # Calls that agree share a layer: what a call reads -> the layer's path (layers.py).
         self.layers: dict[Any, str] = {}
-        # A layer and what is folded into it -> path and new layer, to be shared.
+        # Likewise a layer and what is folded into it -> the new layer's path, and that layer.
         self.folded: dict[Any, tuple] = {}
 
     @functools.cached_property
     def storage(self) -> Storage:
-        """Who shares storage with whom, and who writes; found out at the first question."""
+        """Which values share storage and which are written to; made at the first question."""
         return Storage(self.graph_module)
 
     def tensor(self, value: Any) -> torch.Tensor | None:
         """The tensor that a get_attr node reads; None for anything else."""
         if not isinstance(value, fx.Node) or value.op != "get_attr":
             return None
-        found = attribute(self.graph_module, value.target)
-        return found if isinstance(found, torch.Tensor) else None
+        stored = attribute(self.graph_module, value.target)
+        return stored if isinstance(stored, torch.Tensor) else None
 
     def swap_module(self, node: fx.Node, module: nn.Module) -> None:
-        """Make a call_module node call another module, under the old name if nobody else reads
-        anything there.
+        """Make a call_module node call another module, under the old name if no other node uses
+        that module, a part of it or a module around it.
         """
         path = node.target
-        readers = [n for n in self.graph.nodes if n.op in ("call_module", "get_attr")]
-        others = {reader.target for reader in readers if reader is not node}
-        # A network may call both a block as a whole and, elsewhere, one of its layers.
+        users = [n for n in self.graph.nodes if n.op in ("call_module", "get_attr")]
+        others = {user.target for user in users if user is not node}
         inside = [other for other in others if other.startswith(f"{path}.")]
         if inside or not others.isdisjoint(prefixes(path)):
             path = self.free_name(path)
-        owner, _, name = path.rpartition(".")  # set_submodule asks five times as long
+        owner, _, name = path.rpartition(".")  # set_submodule takes five times as long
         setattr(attribute(self.graph_module, owner), name, module)
         node.target = path
 
@@ -63,22 +60,19 @@ class Editor:
         node.op, node.target, node.args, node.kwargs = op, target, args, kwargs
 
     def put_tensor(self, tensor: torch.Tensor, hint: str, before: fx.Node) -> fx.Node:
-        """A get_attr node for a new constant, which becomes a buffer of the network, or a
-        parameter.
+        """A get_attr node that reads a new constant: a buffer of the network, or a parameter if the
+        tensor is one.
         """
         name = self.free_name(hint)
-        setattr(
-            self.graph_module,
-            name,
-            tensor if isinstance(tensor, nn.Parameter) else nn.Buffer(tensor),
-        )
+        stored = tensor if isinstance(tensor, nn.Parameter) else nn.Buffer(tensor)
+        setattr(self.graph_module, name, stored)
         with self.graph.inserting_before(before):
             node = self.graph.get_attr(name)
         node.meta["val"] = torch.empty_like(tensor, device="meta")
         return node
 
     def free_name(self, path: str) -> str:
-        """`path` itself, or the first of path_1, path_2, ... under which nothing hangs."""
+        """`path`, or the first of path_1, path_2, ... that is not in use."""
         owner = path.rpartition(".")[0]
         holder = attribute(self.graph_module, owner)
         free = path
@@ -97,40 +91,36 @@ class Editor:
         """Take away a node without users, and the constants that only it read."""
         inputs = node.all_input_nodes
         self.graph.erase_node(node)
-        self.forget(inputs)
+        self.erase_unread(inputs)
 
-    def forget(self, nodes: Iterable[fx.Node]) -> None:
-        """Take away those of the nodes that are constants which nobody reads any more."""
+    def erase_unread(self, nodes: Iterable[fx.Node]) -> None:
+        """Take away those of the nodes that read a constant and have no users any more."""
         for node in nodes:
             if node.op == "get_attr" and not node.users:
                 self.graph.erase_node(node)
 
 
 def prefixes(path: str) -> list[str]:
-    """ "a", "a.b" and "a.b.c" for "a.b.c"."""
+    """The path and the paths around it: "a", "a.b" and "a.b.c" for "a.b.c"."""
     return list(itertools.accumulate(path.split("."), "{}.{}".format))
 
 
 def with_tensors(module: nn.Module, **tensors: torch.Tensor | None) -> nn.Module:
     """A new module with the same settings and other parameters; the old one stays as it is.
 
-    A new one trains if the one that it replaces does, or else if any other does; None removes one.
+    None removes a parameter. A new one is trained if the one in its place was, or, where there was
+    none, if any parameter of the module is.
     """
     new = object.__new__(type(module))  # the constructor would draw random weights
     for name, value in vars(module).items():
         vars(new)[name] = value.copy() if isinstance(value, (dict, list, set)) else value
-    some = any(
-        parameter.requires_grad
-        for parameter in module._parameters.values()
-        if parameter is not None
-    )
+    any_trains = any(parameter.requires_grad for parameter in module.parameters(recurse=False))
     for name, tensor in tensors.items():
         if tensor is not None and not isinstance(tensor, nn.Parameter):
             old = module._parameters.get(name)
-            trains = some if old is None else old.requires_grad
+            trains = any_trains if old is None else old.requires_grad
             tensor = nn.Parameter(tensor, requires_grad=trains and tensor.is_floating_point())
-        new._buffers.pop(
-            name, None
-        )  # a weight may have been one, and would come first in a saved file
+        # A weight may have been a buffer, and would come first in a saved file.
+        new._buffers.pop(name, None)
         new._parameters[name] = tensor
     return new

@@ -2,10 +2,10 @@
 whether it is random.
 
     x = torch.tensor([1., 2.])      what is asked                          the answer
-    y = x.view(2, 1)                is_fresh: is it new storage?           no, it shares that of x
+    y = x.view(2, 1)                is_fresh: has y storage of its own?    no, it shares that of x
     z = y.add_(1)                   written: where does it write?          into y, so x is [2., 3.]
-    r = F.dropout(x, 0.5, True)     is_random: is it another in each call? yes
-    s = F.relu(x)                   is_pure: may it go if no node uses s?  yes
+    r = F.dropout(x, 0.5, True)     is_random: does r differ in each call? yes
+    s = F.relu(x)                   is_pure: may it go if nothing uses s?  yes
     torch._assert(x, "...")                                                no, it may raise
 
 A pass that moves, merges or deletes a node asks here first. All answers err on the safe side: a
@@ -28,7 +28,7 @@ from helpers.graphs.operations import (
     called_module,
     is_in_place,
     is_torch_function,
-    name_of,
+    operation_name,
 )
 
 # What writes into the tensors behind its first argument, unless a setting is off: the setting's
@@ -49,7 +49,7 @@ def is_torch(node: fx.Node) -> bool:
 
 def has_hooks(called: Any) -> bool:
     """Whether calling this module also calls a hook; a function has none."""
-    # A loop, because this is asked more often than anything else.
+    # A loop, because it is faster than any(), and this is asked more often than anything else.
     for name in HOOKS:  # noqa: SIM110
         if getattr(called, name, None):
             return True
@@ -66,10 +66,10 @@ def _is_known(module: nn.Module) -> bool:
 
 
 def _makes_new(module: nn.Module) -> bool:
-    """Whether it makes a new tensor and does nothing else; a class of this package, as
-    `FusedLayer`, says that it does.
+    """Whether a module makes a new tensor and does nothing else. Classes of this package that do
+    (`FusedLayer`) have the attribute `only_computes`.
     """
-    return name_of(type(module)) in FRESH or getattr(module, "only_computes", False)
+    return operation_name(type(module)) in FRESH or getattr(module, "only_computes", False)
 
 
 def written(node: fx.Node) -> list[Any]:
@@ -83,14 +83,16 @@ def written(node: fx.Node) -> list[Any]:
 
 
 def _written_by_module(node: fx.Node, module: nn.Module) -> list[Any]:
-    """Its own tensors are statistics of the batch, or an embedding's rows above `max_norm`."""
+    """What a module writes into: its input if it works in place, and all tensors that it holds if
+    it updates statistics of the batch, or an embedding's rows above `max_norm`.
+    """
     stored = [*module.parameters(), *module.buffers()]
     if not _is_known(module):
         return [*node.all_input_nodes, *stored]
     into = node.all_input_nodes if getattr(module, "inplace", False) else []
     for part in module.modules():
-        measures = part.training and isinstance(part, nn.modules.batchnorm._NormBase)
-        if measures or getattr(part, "max_norm", None) is not None:
+        updates = part.training and isinstance(part, nn.modules.batchnorm._NormBase)
+        if updates or getattr(part, "max_norm", None) is not None:
             return [*into, *stored]
     return into
 
@@ -109,28 +111,32 @@ def _written(node: fx.Node) -> Any:
 
 
 def nodes_in(value: Any) -> list[fx.Node]:
-    """The nodes inside of nested lists, tuples, slices and dicts, in order."""
-    found: list[fx.Node] = []
-    fx.map_arg(value, found.append)
-    return found
+    """The nodes inside nested lists, tuples, slices and dicts, in order."""
+    nodes: list[fx.Node] = []
+    fx.map_arg(value, nodes.append)
+    return nodes
 
 
 def written_arguments(
     function: torch._ops.OpOverload, args: Any, kwargs: Mapping[str, Any]
 ) -> list[Any]:
     """Those of the arguments into which an ATen operation writes, by its schema."""
-    takes = function._schema.arguments
-    supplied = dict(zip((one.name for one in takes), args, strict=False)) | dict(kwargs)
+    parameters = function._schema.arguments
+    names = [parameter.name for parameter in parameters]
+    supplied = dict(zip(names, args, strict=False)) | dict(kwargs)
     return [
-        supplied.get(one.name)
-        for one in takes
-        if one.alias_info is not None and one.alias_info.is_write
+        supplied.get(parameter.name)
+        for parameter in parameters
+        if parameter.alias_info is not None and parameter.alias_info.is_write
     ]
 
 
 def _has_inplace(node: fx.Node) -> bool:
     """Whether a function is called with `inplace` as anything but False."""
-    return setting(node, _inplace_position(node.target), "inplace", False) is not False
+    position = _inplace_position(node.target)
+    if position is None:
+        return node.kwargs.get("inplace", False) is not False
+    return setting(node, position, "inplace", False) is not False
 
 
 def setting(node: fx.Node, position: int, name: str, default: Any) -> Any:
@@ -141,15 +147,15 @@ def setting(node: fx.Node, position: int, name: str, default: Any) -> Any:
 
 
 @functools.cache
-def _inplace_position(function: Any) -> int:
-    """Where `inplace` stands among the arguments of a function; behind them all if it has none, as
-    a method has.
+def _inplace_position(function: Any) -> int | None:
+    """Where `inplace` stands among the arguments of a function; None if it has no such argument, or
+    is a method.
     """
     try:
         names = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
-        names = []
-    return names.index("inplace") if "inplace" in names else 99
+        return None
+    return names.index("inplace") if "inplace" in names else None
 
 
 def is_fresh(node: fx.Node) -> bool:
@@ -160,12 +166,12 @@ def is_fresh(node: fx.Node) -> bool:
         return _makes_new(module) and not has_hooks(module) and not in_place
     name = bare_name(node.target)
     if name in ARITHMETIC and not isinstance(node.meta.get("val"), torch.Tensor):
-        return False  # tuples add, too, and hold the same tensors afterwards
+        return False  # a sum of tuples holds the same tensors
     return name in FRESH and is_torch(node) and not _has_inplace(node) and "out" not in node.kwargs
 
 
 def is_random(node: fx.Node) -> bool:
-    """Whether a call may draw random numbers: that of a module if a part of it is in train mode."""
+    """Whether a call may draw random numbers; a module does if any part of it is in train mode."""
     module = called_module(node)
     if module is not None:
         return any(part.training for part in module.modules())
@@ -177,10 +183,9 @@ def is_random(node: fx.Node) -> bool:
 
 @functools.cache
 def draws(name: str) -> bool:
-    """Whether the operation of this name draws random numbers by its nature (dropout does when
-    training).
-    """
-    if name in ("dropout1d", "dropout2d", "dropout3d", "gumbel_softmax"):  # written in Python
+    """Whether the operation of this name always draws random numbers (dropout does in training)."""
+    # Written in Python, so that no operator of ATen has the name and its tags.
+    if name in ("dropout1d", "dropout2d", "dropout3d", "gumbel_softmax"):
         return True
     packet = getattr(torch.ops.aten, name, None)
     overloads = packet.overloads() if packet is not None else []
@@ -191,20 +196,20 @@ def draws(name: str) -> bool:
 
 
 def is_pure(node: fx.Node) -> bool:
-    """Whether this node may go, provided that no node uses its result: it has no other effect."""
+    """Whether a node only computes its result, so that it may go if no node uses that."""
     if node.op == "get_attr":
         return True
     module = called_module(node)
     if module is not None:
-        understood = _is_known(module)
+        known = _is_known(module)
     else:
-        understood = is_torch(node) and not bare_name(node.target).startswith("_assert")
-    return understood and not written(node) and not is_random(node)
+        known = is_torch(node) and not bare_name(node.target).startswith("_assert")
+    return known and not written(node) and not is_random(node)
 
 
 class Storage:
-    """Which values of a graph may share storage, and which of them are written to, by the graph or
-    by the caller.
+    """Which values of a graph may share storage, which of them the graph writes to, and into which
+    the caller may write, because the network returns them.
     """
 
     def __init__(self, graph_module: fx.GraphModule):
@@ -241,13 +246,15 @@ class Storage:
         return not self._written.isdisjoint(map(address, stored))
 
     def is_returned(self, node: fx.Node) -> bool:
-        """Whether the network returns the value of `node`, or a view of it: the caller may write
-        into that.
+        """Whether the network returns the value of `node`, or something that shares its storage.
+        The caller may write into that.
         """
         return node in self._returned
 
-    def is_kept(self, node: fx.Node) -> bool:
-        """Whether `node` may give an input or a tensor of the network, or a view of one."""
+    def outlives_call(self, node: fx.Node) -> bool:
+        """Whether the value of `node` may be an input or a tensor of the network, or a view of one,
+        which are still there after the call.
+        """
         return any(
             not isinstance(value, fx.Node) or value.op == "placeholder"
             for value in self._reached([node])
@@ -266,8 +273,8 @@ class Storage:
 
 
 def address(tensor: Any) -> Any:
-    """The same for all tensors on the same storage; of anything else its id."""
+    """A key that is the same for all tensors on the same storage; for anything else its id."""
     try:
         return tensor.untyped_storage()._cdata
-    except (AttributeError, NotImplementedError):  # no tensor, or one without storage (sparse)
+    except (AttributeError, NotImplementedError):  # not a tensor, or sparse, without storage
         return id(tensor)

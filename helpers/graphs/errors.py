@@ -1,5 +1,5 @@
-"""The errors of reading and changing graphs: who complains, the node (its source line, if exported)
-and the reason.
+"""The errors of reading and changing graphs. Each names the pass, the node (and its line in the
+model, if the graph was exported) and the reason.
 """
 
 import os
@@ -30,10 +30,10 @@ class PassError(RuntimeError):
         super().__init__(reason)
         self.pass_name, self.reason = pass_name, reason
         self.ran_before: tuple[str, ...] = ()  # the passes before it, which the Passer knows
-        line = None if node is None else source_line(node)
-        self.place = (
-            "" if node is None else f" at node {node.name!r}" + (f" ({line})" if line else "")
-        )
+        self.place = ""
+        if node is not None:
+            line = source_line(node)
+            self.place = f" at node {node.name!r}" + (f" ({line})" if line else "")
 
     def __str__(self) -> str:
         before = f" (after {', '.join(self.ran_before)})" if self.ran_before else ""
@@ -53,6 +53,6 @@ class CheckFailed(PassError):
 
 
 class WrongAnswer(PassError):
-    """The optimised network answers otherwise than the one it was made of; `pass_name` is the first
-    pass to blame.
+    """The optimised network gives other answers than the one it was made from; `pass_name` is the
+    first pass to blame.
     """

@@ -1,11 +1,11 @@
 """Functional convolutions, batch norms and linear maps become modules, sharing the tensors that
 they read.
 
-    F.conv2d(x, w, b, stride=2)  or  aten.conv2d.default(x, w, b, [2, 2])   ->   nn.Conv2d(...,
-    stride=2)(x)
+    F.conv2d(x, w, b, stride=2)                  ->   nn.Conv2d(..., stride=2)(x)
+    aten.conv2d.default(x, w, b, [2, 2])         ->   the same
 
-A layer's settings must be literals and its tensors constants of the network that no node writes to.
-Otherwise the call stays as it is, and the reason is given.
+The settings of such a call must be literals, and its tensors constants of the network that no node
+writes to. Otherwise the call stays as it is, and the reason is given.
 """
 
 import functools
@@ -33,17 +33,15 @@ TENSORS = ("weight", "bias", "running_mean", "running_var")
 def why_not_ordinary(module: nn.Module) -> str | None:
     """Why a module may compute something else than its class says, or None."""
     if "parametrizations" in module._modules:
-        return (
-            "its weight is computed anew at each call (parametrised): remove the parametrisation"
-            " first"
-        )
+        computed = "its weight is computed anew at each call (parametrised)"
+        return f"{computed}: remove the parametrisation first"
     if isinstance(module, FOLDABLE) and type(module) not in FOLDABLE:
         return f"{type(module).__name__} is a subclass, which may compute something else"
     if has_hooks(module):
         return "it has hooks, which may see or change its input and output: remove them first"
-    if (
-        replaced := (_methods(type(module)) | {*TENSORS}) & vars(module).keys()
-    ):  # a plain attribute hides the parameter or method of its name
+    # A plain attribute hides the parameter or method of its name.
+    replaced = (_methods(type(module)) | {*TENSORS}) & vars(module).keys()
+    if replaced:
         return f"its {min(replaced)} was replaced on the instance"
     return None
 
@@ -59,29 +57,27 @@ def output_channels(layer: nn.Module) -> int:
 
 
 def channel_axis(layer: nn.Module, dimensions: int) -> int:
-    """The axis of a layer's output that counts its channels: from the end, for images may come
-    without a batch.
+    """The axis of a layer's output along which its channels lie. It is counted from the end,
+    because images may come without a batch.
     """
     return dimensions - 1 - (0 if isinstance(layer, nn.Linear) else len(layer.kernel_size))
 
 
 def rank(node: fx.Node) -> int | None:
-    """The number of dimensions of a node's value, None when nobody wrote it down."""
+    """The number of dimensions of a node's value; None if it is not known, or is no tensor."""
     value = node.meta.get("val")
     return value.dim() if isinstance(value, torch.Tensor) else None
 
 
 def convert(node: fx.Node, editor: Editor) -> None:
-    """Turn a functional call into a module call, or raise `Declined`; calls that agree in all share
-    one module.
+    """Turn a functional call into a call of a module; calls with the same tensors and settings
+    share one module.
+
+    Raises:
+        Declined: the call stays as it is.
     """
     name = operation(node)
-    names = LAYERS[name]
-    if name == "batch_norm" and (
-        isinstance(node.target, torch._ops.OpOverload) or node.target is torch.batch_norm
-    ):
-        names = (*TENSORS, *names[4:], "cudnn_enabled")
-    arguments = by_name(node, ("input", *names))
+    arguments = by_name(node, ("input", *_argument_names(node)))
     source = arguments.pop("input")
     stored = {key: arguments.pop(key, None) for key in TENSORS}
     settings = {key: _literal(key, value) for key, value in arguments.items()}
@@ -89,16 +85,27 @@ def convert(node: fx.Node, editor: Editor) -> None:
         raise Declined("it normalises by the statistics of the batch (training=True)")
     tensors = {key: _constant(key, value, editor) for key, value in stored.items()}
     key = (name, rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
-    reads = [read for read in node.all_input_nodes if read.op == "get_attr"]
+    constants = [read for read in node.all_input_nodes if read.op == "get_attr"]
     if key not in editor.layers:
         if name == "batch_norm":
             module = _norm(rank(node), settings, **tensors)
         else:
             module = _layer(name, settings, **tensors)
-        editor.layers[key] = _place(node, reads[0].target.rpartition(".")[0], tensors, editor)
+        owner = constants[0].target.rpartition(".")[0]
+        editor.layers[key] = _path_for(node, owner, tensors, editor)
         editor.graph_module.set_submodule(editor.layers[key], module.eval())
     editor.retarget(node, "call_module", editor.layers[key], (source,), {})
-    editor.forget(reads)
+    editor.erase_unread(constants)
+
+
+def _argument_names(node: fx.Node) -> tuple[str, ...]:
+    """The arguments of a functional layer after the input, in the order of the called function."""
+    names = LAYERS[operation(node)]
+    is_aten = isinstance(node.target, torch._ops.OpOverload) or node.target is torch.batch_norm
+    if operation(node) == "batch_norm" and is_aten:
+        rest = [name for name in names if name not in TENSORS]
+        return (*TENSORS, *rest, "cudnn_enabled")
+    return names
 
 
 def _constant(name: str, value: Any, editor: Editor) -> torch.Tensor | None:
@@ -118,21 +125,19 @@ def _literal(name: str, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _place(
+def _path_for(
     node: fx.Node, owner: str, tensors: dict[str, torch.Tensor | None], editor: Editor
 ) -> str:
-    """Where the tensors came from, if that is a bare holder of just these tensors; a new name
-    otherwise.
+    """Where to put a new layer: at `owner`, if that module does nothing but hold these tensors (as
+    after torch.export, which keeps no classes); else at a new path.
     """
-    holder = attribute(editor.graph_module, owner)
-    held = {**holder._parameters, **holder._buffers}
+    module = attribute(editor.graph_module, owner)
+    held = {**module._parameters, **module._buffers}
     held.pop("num_batches_tracked", None)
-    bare = type(holder) is nn.Module and not holder._modules
-    return (
-        owner
-        if bare and all(tensors.get(name) is held[name] for name in held)
-        else editor.free_name(node.name)
-    )
+    only_holds = type(module) is nn.Module and not module._modules
+    if only_holds and all(tensors.get(name) is held[name] for name in held):
+        return owner
+    return editor.free_name(node.name)
 
 
 def _layer(name: str, settings: dict[str, Any], weight: Any, bias: Any, **_: Any) -> nn.Module:
@@ -147,10 +152,10 @@ def _layer(name: str, settings: dict[str, Any], weight: Any, bias: Any, **_: Any
     if not transposed:
         settings.pop("output_padding", None)
     dimensions, groups = weight.dim() - 2, settings.pop("groups", 1)
-    for key, value in settings.items():  # ATen writes one number for all dimensions as a list, too
-        settings[key] = (
-            value * dimensions if isinstance(value, tuple) and len(value) == 1 else value
-        )
+    for key, value in settings.items():
+        # ATen may write one number for all dimensions as a list.
+        if isinstance(value, tuple) and len(value) == 1:
+            settings[key] = value * dimensions
     # (Cout, Cin / groups, *kernel), and for transposed convolutions (Cin, Cout / groups, *kernel)
     channels = weight.shape[0], weight.shape[1] * groups
     settings |= {
@@ -161,7 +166,7 @@ def _layer(name: str, settings: dict[str, Any], weight: Any, bias: Any, **_: Any
     }
     cls = (TRANSPOSED if transposed else CONVS)[dimensions - 1]
     layer = cls(*(channels if transposed else channels[::-1]), **settings)
-    # A buffer that becomes a weight does not train.
+    # A weight that was a buffer before is not trained.
     return with_tensors(layer.requires_grad_(False), **tensors)
 
 
@@ -176,8 +181,8 @@ def _norm(
     if dimensions not in (2, 3, 4, 5):
         raise Declined("the rank of its input is not known: trace with example inputs")
     cls = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[dimensions]
-    given = {"eps": settings.get("eps", 1e-5), "momentum": settings.get("momentum", 0.1)}
-    norm = cls(running_mean.numel(), **given, affine=False, device="meta")
+    numbers = {"eps": settings.get("eps", 1e-5), "momentum": settings.get("momentum", 0.1)}
+    norm = cls(running_mean.numel(), **numbers, affine=False, device="meta")
     norm = with_tensors(norm, **{key: value for key, value in affine.items() if value is not None})
     norm.affine = norm.weight is not None and norm.bias is not None
     norm._buffers |= {"running_mean": running_mean.detach(), "running_var": running_var.detach()}

@@ -1,12 +1,15 @@
-"""Looks a pattern up in a graph, which it never changes.
+"""Searches a graph for a pattern, and says why a place that almost matches does not. The graph is
+never changed.
 
-The search goes from an anchor to its operands. It tells why a piece that almost matched did not.
-Operations are compared before values, so a reason is only ever about a piece of graph that has the
-*shape* of the pattern. Unlike in torch's `SubgraphMatcher`, modules are compared by class and not
-by name, operands of commutative operations may stand in either order, and there are reasons.
+The search starts at an anchor, which may be the result of the pattern, and goes on to its operands.
+Operations are compared before values, so a reason is always about a piece of graph that has the
+operations of the pattern. Unlike in torch's `SubgraphMatcher`, modules are compared by class and
+not by name, operands of commutative operations may stand in either order, and there are reasons.
 """
 
+import functools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,19 +19,53 @@ from helpers.graphs.editing import Editor
 from helpers.graphs.effects import nodes_in
 from helpers.graphs.errors import Declined
 from helpers.graphs.operations import attribute, called_module, callee
-from helpers.graphs.patterns import Constant, Match, OpPattern, Value
+from helpers.graphs.patterns import Constant, OpPattern, Value
 
-Bound = dict[Any, Any]  # pattern node -> graph node, or the literal that stands there
+Bound = dict[Any, Any]  # part of a pattern -> the graph node or literal that stands there
+
+
+@dataclass(frozen=True)
+class Match:
+    """One place where a pattern fits.
+
+    Attributes:
+        editor: reads and changes the graph in which it was found.
+        anchor: the node that is the pattern's result.
+        nodes: part of the pattern -> the graph node or literal that stands there.
+    """
+
+    editor: Editor
+    anchor: fx.Node
+    nodes: dict[Any, Any]
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """What the pattern's names stand for: nodes and literals, and the values of constants."""
+        values = {}
+        for part, node in self.nodes.items():
+            if isinstance(part, Constant) and isinstance(node, fx.Node):
+                node = attribute(self.editor.graph_module, node.target)
+            if part.name:
+                values[part.name] = node
+        return values
+
+    @functools.cached_property
+    def vanishing(self) -> tuple[fx.Node, ...]:
+        """The matched operations, all of which a rewrite removes."""
+        operations = [node for part, node in self.nodes.items() if isinstance(part, OpPattern)]
+        return tuple(dict.fromkeys(operations))
 
 
 class Matcher:
-    """Looks patterns up in one graph. Generators give the solutions: asking for the next one is the
-    backtracking.
+    """Searches one graph for patterns.
+
+    Each method that begins with `_match` is a generator of all ways to match: when a choice leads
+    nowhere, the loop that asked for it takes the next one.
     """
 
     def __init__(self, editor: Editor):
         self.editor = editor
-        self.reason: Declined | None = None  # the first one at the current anchor
+        self.reason: Declined | None = None  # why the current anchor is declined: the first reason
 
     def anchors(self, pattern: OpPattern) -> list[fx.Node]:
         """The nodes that may be the result of a pattern, in graph order."""
@@ -36,13 +73,14 @@ class Matcher:
         return [node for node in nodes if callee(node) in pattern.targets]
 
     def first(self, pattern: OpPattern, anchor: fx.Node, use: Callable[[Match], Any]) -> Any:
-        """What `use` makes of the first match that it does not decline; None for another shape.
+        """What `use` makes of the first match at an anchor that it does not decline; None where the
+        operations are not those of the pattern.
 
         Raises:
-            Declined: the graph has the shape of the pattern at the anchor, but there is no match.
+            Declined: the operations are those of the pattern, but there is no match; says why.
         """
         self.reason = None
-        for bound in self._operation(pattern, anchor, {}):
+        for bound in self._match_operation(pattern, anchor, {}):
             match = Match(self.editor, anchor, bound)
             try:
                 _check_intermediates(match)
@@ -57,13 +95,13 @@ class Matcher:
     def _decline(self, reason: Declined) -> None:
         self.reason = self.reason or reason
 
-    def _part(self, part: Any, value: Any, bound: Bound) -> Iterator[Bound]:
-        """All ways to match one element of a pattern with what stands in the graph."""
+    def _match_part(self, part: Any, value: Any, bound: Bound) -> Iterator[Bound]:
+        """All ways to match one part of a pattern with what stands in the graph."""
         if isinstance(part, (OpPattern, Value)) and part in bound:
             if bound[part] == value:
                 yield bound
         elif isinstance(part, OpPattern):
-            yield from self._operation(part, value, bound)
+            yield from self._match_operation(part, value, bound)
         elif isinstance(part, Value):
             try:
                 self._check_value(part, value)
@@ -73,20 +111,21 @@ class Matcher:
                 yield {**bound, part: value}
         elif isinstance(part, (list, tuple)) and isinstance(value, (list, tuple)):
             if len(part) == len(value):
-                yield from self._all(list(zip(part, value, strict=True)), bound)
+                yield from self._match_all(list(zip(part, value, strict=True)), bound)
         elif not nodes_in(value) and part == value:
             yield bound
 
-    def _all(self, pairs: list[tuple[Any, Any]], bound: Bound) -> Iterator[Bound]:
-        """All ways to match several elements at once, operations first."""
+    def _match_all(self, pairs: list[tuple[Any, Any]], bound: Bound) -> Iterator[Bound]:
+        """All ways to match several parts at once, operations first."""
         if not pairs:
             yield bound
             return
         first, *others = sorted(pairs, key=lambda pair: not isinstance(pair[0], OpPattern))
-        for one in self._part(*first, bound):
-            yield from self._all(others, one)
+        for with_first in self._match_part(*first, bound):
+            yield from self._match_all(others, with_first)
 
-    def _operation(self, part: OpPattern, node: Any, bound: Bound) -> Iterator[Bound]:
+    def _match_operation(self, part: OpPattern, node: Any, bound: Bound) -> Iterator[Bound]:
+        """All ways to match a node and its operands, in each order that they may have."""
         if not isinstance(node, fx.Node) or callee(node) not in part.targets:
             return
         if len(node.args) < len(part.args) or not part.kwargs.keys() <= node.kwargs.keys():
@@ -99,14 +138,14 @@ class Matcher:
             orders.append((part.args[1], part.args[0], *part.args[2:]))
         for operands in orders:
             pairs = [*zip(operands, node.args, strict=False), *named]
-            for one in self._all(pairs, {**bound, part: node}):
-                if part.open or not surplus:
-                    yield one
+            for complete in self._match_all(pairs, {**bound, part: node}):
+                if part.allows_others or not surplus:
+                    yield complete
                 else:
                     self._decline(Declined(f"{node} also passes {', '.join(surplus)}"))
 
     def _check_value(self, part: Value, value: Any) -> None:
-        """Decline a graph node or literal that is not this value."""
+        """Decline a graph node or literal that this value or constant does not stand for."""
         is_node = isinstance(value, fx.Node)
         if isinstance(part, Constant):
             if is_node and value.op != "get_attr":
@@ -122,7 +161,7 @@ class Matcher:
 
 
 def _check_intermediates(match: Match) -> None:
-    """An intermediate that is needed outside the match cannot vanish."""
+    """Decline a match with an intermediate that is needed outside of it, and so cannot vanish."""
     for node in match.vanishing:
         users = [user for user in node.users if user not in match.vanishing]
         if node is match.anchor or not users:
@@ -133,7 +172,9 @@ def _check_intermediates(match: Match) -> None:
 
 
 def _check_written_between(match: Match) -> None:
-    """A rewrite computes everything where the anchor stands: what it reads must be as before."""
+    """Decline a match if something is written in the middle of it: a rewrite computes all of it
+    where the anchor stands, and would read what was written.
+    """
     storage = match.editor.storage
     inside = match.vanishing
     start = min(inside)

@@ -1,5 +1,5 @@
-"""What the operations of a graph are, said once: the name of each, how it is written in canonical
-form, and what is known of it.
+"""The vocabulary of operations, in one place: the name of each, how its canonical form is written,
+and what is known of it.
 
 The same operation has many spellings: `nn.ReLU(inplace=True)`, `F.relu`, `torch.relu_`, `x.relu()`,
 `aten.relu`. `operation(node)` is "relu" for all of them, and every table goes by these names.
@@ -18,7 +18,6 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
-# What an augmented assignment does to a tensor, into which it writes, and what it does to a number.
 _OPERATORS = [
     "add",
     "sub",
@@ -33,6 +32,7 @@ _OPERATORS = [
     "lshift",
     "rshift",
 ]
+# `x += y` writes into x if it is a tensor (iadd), and into nothing if it is a number (add).
 AUGMENTED = {getattr(operator, f"i{name}"): getattr(operator, f"__{name}__") for name in _OPERATORS}
 WRITING = {*AUGMENTED, operator.setitem, operator.delitem}
 
@@ -42,10 +42,10 @@ NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 FOLDABLE = (*CONVS, *TRANSPOSED, *NORMS, nn.Linear)
 
 _OVERLOADS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
-# nn.LeakyReLU does what leaky_relu does: the name of a class, and of its function.
+# The name of a class in lower case -> the name of its function: leakyrelu -> leaky_relu.
 _FUNCTIONS = {name.replace("_", ""): name for name in dir(torch) + dir(F) if name[-1] != "_"}
 _FUNCTIONS |= {norm.__name__.lower(): "batch_norm" for norm in NORMS}
-_IN_PLACE = {f"i{name}": name for name in _OPERATORS}
+_AUGMENTED_NAMES = {f"i{name}": name for name in _OPERATORS}
 
 
 def operation(node: fx.Node) -> str:
@@ -57,7 +57,7 @@ def operation(node: fx.Node) -> str:
     called = callee(node)
     if called is None:
         return node.op
-    return node.args[1] if called is getattr else name_of(called)
+    return node.args[1] if called is getattr else operation_name(called)
 
 
 def callee(node: fx.Node) -> Any:
@@ -75,7 +75,7 @@ def called_module(node: fx.Node) -> nn.Module | None:
 
 
 @functools.cache
-def name_of(called: Any) -> str:
+def operation_name(called: Any) -> str:
     """The name of an operation, from what is called: a class, a function or a method's name."""
     if isinstance(called, type):
         name = called.__name__.lower()
@@ -84,7 +84,7 @@ def name_of(called: Any) -> str:
     name = bare_name(called)
     name = name[2:-2] if name.startswith("__") else name.rstrip("_")
     if isinstance(called, str) or is_torch_function(called):
-        return _IN_PLACE.get(name, name)
+        return _AUGMENTED_NAMES.get(name, name)
     return f"{called.__module__}.{name}"
 
 
@@ -105,58 +105,69 @@ def is_in_place(called: Any) -> bool:
     name = bare_name(called)
     if name.endswith("_") and not name.endswith("__"):
         return True
-    return called in WRITING or name.strip("_") in _IN_PLACE
+    return called in WRITING or name.strip("_") in _AUGMENTED_NAMES
 
 
 @functools.cache
 def is_torch_function(function: Any) -> bool:
     """Whether a function is torch's or an operator of Python."""
     if isinstance(function, torch._ops.HigherOrderOperator):
-        return False  # it runs a graph of its own, which may do anything
+        return False  # it runs a subgraph, which may do anything
     if isinstance(function, _OVERLOADS):
         return str(function).startswith(("aten.", "prims."))
     origin = (getattr(function, "__module__", None) or "").split(".")[0]
     return origin in ("torch", "_operator", "math") or function is getattr
 
 
+def perform(called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function or module, or the method of this name of the first argument."""
+    if isinstance(called, str):
+        return getattr(args[0], called)(*args[1:], **kwargs)
+    return called(*args, **kwargs)
+
+
 def target_name(target: Any) -> str:
-    """What a node calls, in a word: "relu" for `F.relu`, "conv1" for the module of that name."""
+    """A target in one word, to be read: "relu" for `F.relu`, "conv1" for the module `conv1`."""
     return target if isinstance(target, str) else getattr(target, "__name__", str(target))
 
 
 def attribute(root: nn.Module, path: str) -> Any:
-    """What the dotted `path` of a node names; the network itself at the empty one."""
+    """The module or tensor at a dotted path; the network itself at the empty path."""
     return operator.attrgetter(path)(root) if path else root
 
 
-REQUIRED = object()
+REQUIRED = object()  # in place of a default
 
 
 class Operation(NamedTuple):
-    """How an operation is written."""
+    """The canonical form of an operation.
 
-    function: Any  # what the canonical node calls
-    # After the input, with their defaults, in order. A module has its settings under these names.
+    Attributes:
+        function: what the node calls.
+        arguments: those after the input, in order, with their defaults. A module has attributes of
+            the same names.
+    """
+
+    function: Any
     arguments: dict[str, Any] = {}  # noqa: RUF012  (never written)
 
 
-IN_PLACE = {"inplace": False}
-ZEROS = {"mode": "constant", "value": None}
+_INPLACE = {"inplace": False}
 OPERATIONS = {
-    "relu": Operation(F.relu, IN_PLACE),
-    "relu6": Operation(F.relu6, IN_PLACE),
-    "hardswish": Operation(F.hardswish, IN_PLACE),
-    "hardsigmoid": Operation(F.hardsigmoid, IN_PLACE),
-    "silu": Operation(F.silu, IN_PLACE),
-    "hardtanh": Operation(F.hardtanh, {"min_val": -1.0, "max_val": 1.0, **IN_PLACE}),
-    "leaky_relu": Operation(F.leaky_relu, {"negative_slope": 0.01, **IN_PLACE}),
+    "relu": Operation(F.relu, _INPLACE),
+    "relu6": Operation(F.relu6, _INPLACE),
+    "hardswish": Operation(F.hardswish, _INPLACE),
+    "hardsigmoid": Operation(F.hardsigmoid, _INPLACE),
+    "silu": Operation(F.silu, _INPLACE),
+    "hardtanh": Operation(F.hardtanh, {"min_val": -1.0, "max_val": 1.0, **_INPLACE}),
+    "leaky_relu": Operation(F.leaky_relu, {"negative_slope": 0.01, **_INPLACE}),
     "gelu": Operation(F.gelu, {"approximate": "none"}),
     "sigmoid": Operation(torch.sigmoid),
     "tanh": Operation(torch.tanh),
-    "dropout": Operation(F.dropout, {"p": 0.5, "training": True, **IN_PLACE}),
+    "dropout": Operation(F.dropout, {"p": 0.5, "training": True, **_INPLACE}),
     "flatten": Operation(torch.flatten, {"start_dim": 0, "end_dim": -1}),
     "matmul": Operation(torch.matmul, {"other": REQUIRED}),
-    "pad": Operation(F.pad, {"pad": REQUIRED, **ZEROS}),
+    "pad": Operation(F.pad, {"pad": REQUIRED, "mode": "constant", "value": None}),
 }
 _WINDOW = {"kernel_size": REQUIRED, "stride": None, "padding": 0}
 _AVERAGE = {**_WINDOW, "ceil_mode": False, "count_include_pad": True}
@@ -168,24 +179,25 @@ for _d in (1, 2, 3):
     }
     for _name, _arguments in _pools.items():
         OPERATIONS[f"{_name}{_d}d"] = Operation(getattr(F, f"{_name}{_d}d"), _arguments)
-# Other names of the same thing, of the same argument, and of an argument where it is a module's
-# attribute.
+# Other names of operations, of arguments, and of arguments that are attributes of a module.
 SYNONYMS = {"mm": "matmul", "bmm": "matmul", **{f"zeropad{d}d": "pad" for d in (1, 2, 3)}}
 ARGUMENT_SYNONYMS = {"train": "training", "mat2": "other", "self": "input"}
 ATTRIBUTES = {"pad": "padding"}
 
 
 def by_name(node: fx.Node, names: Iterable[str]) -> dict[str, Any]:
-    """The arguments of a call by name, of which `names` has the order."""
-    given = {ARGUMENT_SYNONYMS.get(key, key): value for key, value in node.kwargs.items()}
-    return dict(zip(names, node.args, strict=False)) | given
+    """The arguments of a call by name; `names` are those of the positional ones, in order."""
+    keywords = {ARGUMENT_SYNONYMS.get(key, key): value for key, value in node.kwargs.items()}
+    return dict(zip(names, node.args, strict=False)) | keywords
 
 
 # "rsub" is "sub" with its operands swapped.
 ARITHMETIC = {"add": operator.add, "sub": operator.sub, "rsub": operator.sub, "mul": operator.mul}
 ARITHMETIC |= {"div": operator.truediv, "truediv": operator.truediv}
 
-# The arguments of layers after the input, in order. torch.nn.functional and ATen agree on them.
+# The arguments of layers after the input, in order. torch.nn.functional and ATen have the same
+# order, except for batch_norm: ATen's begins with weight, bias, running_mean, running_var, and ends
+# with cudnn_enabled.
 _CONV = ("weight", "bias", "stride", "padding", "dilation")
 _TRANSPOSED = ("weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
 LAYERS = {
@@ -193,19 +205,16 @@ LAYERS = {
     **{f"conv_transpose{d}d": _TRANSPOSED for d in (1, 2, 3)},
     "convolution": (*_CONV, "transposed", "output_padding", "groups"),
     "linear": ("weight", "bias"),
-    # But for this one, of which ATen has the order (weight, bias, running_mean, running_var, ...,
-    # cudnn_enabled).
     "batch_norm": ("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"),
 }
 
-# The result never shares storage with an operand.
-_OTHERS = """neg pow abs exp sqrt rsqrt elu softmax addmm cat stack mean sum layer_norm group_norm
-    zeros ones full zeros_like ones_like clone rand randn mm bmm"""
+_MORE_FRESH = """neg pow abs exp sqrt rsqrt elu softmax addmm cat stack mean sum layer_norm
+    group_norm zeros ones full zeros_like ones_like clone rand randn mm bmm"""
 _MAY_SHARE = {"dropout", "flatten", "pad"}
-FRESH = frozenset((*LAYERS, *ARITHMETIC, *OPERATIONS, *_OTHERS.split())) - _MAY_SHARE
-# The result has the shape and type of the operands, if these are floats and agree. Asking torch
-# gives the same answer, but its rules for batch norm and relu6 take 20 times as long as that for a
-# convolution.
+# Operations whose result never shares storage with an operand.
+FRESH = frozenset((*LAYERS, *ARITHMETIC, *OPERATIONS, *_MORE_FRESH.split())) - _MAY_SHARE
+# Operations whose result has the shape and dtype of the operands, if these are floats and agree.
+# torch would say the same, but takes 20 times as long for relu6 as for a convolution.
 KEEPS_SHAPE = frozenset(
     [
         "batch_norm",

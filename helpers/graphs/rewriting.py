@@ -19,8 +19,8 @@ from torch import fx
 
 from helpers.graphs.editing import Editor
 from helpers.graphs.errors import Declined
-from helpers.graphs.matching import Matcher
-from helpers.graphs.patterns import Match, OpPattern
+from helpers.graphs.matching import Match, Matcher
+from helpers.graphs.patterns import OpPattern
 
 Rule = Callable[..., str]
 Rules = Mapping[OpPattern, Rule]

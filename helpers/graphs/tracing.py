@@ -27,17 +27,27 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
-from helpers.graphs.proxies import NOT_RECORDED
+from helpers.graphs.interception import NOT_RECORDED
 from helpers.graphs.recording import Recorder, stored_tensors
 
 ROUTES = ("fx", "export")
-# the module of what export writes around the inside of torch.vmap
+# The module of the functions that export writes before and after the inside of torch.vmap.
 VMAP = "torch._functorch.predispatch"
-# names that no layer or tensor of the network can have
-TAKEN = frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph())))
-# what an exported graph says of inputs for which it does not hold
+# Names that a GraphModule uses itself, so that no layer or tensor can be called so.
+RESERVED = frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph())))
+# The error of an exported graph that is given other inputs than those for which it holds.
 OTHER_INPUTS = "this graph was recorded for other inputs"
 ADVICE = "optimize with an example like these, or by the route fx"
+
+
+class Graph(fx.GraphModule):
+    """A graph whose copies know what was noted on it: how it is made, how its images look."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Graph":
+        copied = super().__deepcopy__(memo)
+        for name in vars(self).keys() - vars(copied).keys():
+            setattr(copied, name, vars(self)[name])
+        return copied
 
 
 def trace(
@@ -49,8 +59,8 @@ def trace(
         model: in eval mode; it is not changed.
         example_inputs: the positional arguments of one call.
         route: "fx" or "export".
-        any_batch: False leaves the graph as export records it by itself, for the sizes of the
-            example, unchecked.
+        any_batch: False leaves the graph as torch.export records it: it holds for the sizes of the
+            example, and does not check them.
 
     Returns:
         A GraphModule that shares nothing with the model.
@@ -72,7 +82,7 @@ def trace(
         try:
             return _record(model, example_inputs, with_data=False)
         except GraphMismatch:
-            pass  # perhaps only for want of data; a real call will tell
+            pass  # perhaps only because it looks at numbers: with data there are some
     return _record(model, example_inputs, with_data=True)
 
 
@@ -82,7 +92,8 @@ def _check(model: nn.Module, example_inputs: tuple[Any, ...]) -> None:
         raise UnsupportedCase(
             "tracing", f"expected a network (nn.Module), got {type(model).__name__}"
         )
-    if not any(isinstance(value, torch.Tensor) for value in tree_leaves(example_inputs)):
+    given = _tensors(example_inputs)
+    if not given:
         types = ", ".join(type(value).__name__ for value in example_inputs)
         raise GraphMismatch(
             "tracing", f"the example inputs must hold a tensor, got {types or 'none'}"
@@ -91,7 +102,12 @@ def _check(model: nn.Module, example_inputs: tuple[Any, ...]) -> None:
         raise UnsupportedCase(
             "tracing", f"{type(model).__name__} is in train mode: call model.eval() first"
         )
-    for name in TAKEN.intersection((*model._modules, *model._parameters, *model._buffers)):
+    without = [name for name, tensor in stored_tensors(model).items() if tensor.is_meta]
+    if without and not any(tensor.is_meta for tensor in given):
+        raise GraphMismatch(
+            "tracing", f"{without[0]} has no data (device meta), and the inputs have some"
+        )
+    for name in RESERVED.intersection((*model._modules, *model._parameters, *model._buffers)):
         raise UnsupportedCase(
             "tracing", f"a graph has a {name!r} of its own: rename what the network calls so"
         )
@@ -107,20 +123,23 @@ def _copied(model: nn.Module) -> nn.Module:
 
 
 def _on_one_device(model: nn.Module, example_inputs: tuple[Any, ...]) -> bool:
-    """Whether nothing but the numbers can tell a call without data from a real one."""
-    inputs = [value for value in tree_leaves(example_inputs) if isinstance(value, torch.Tensor)]
-    given = {value.device for value in inputs}
-    stored = stored_tensors(model)
-    without = [name for name, tensor in stored.items() if tensor.is_meta]
-    if without and torch.device("meta") not in given:
-        raise GraphMismatch(
-            "tracing", f"{without[0]} has no data (device meta), and the inputs have some"
-        )
-    return len(given | {tensor.device for tensor in stored.values()}) == 1
+    """Whether all tensors are on one device: a call without data, where all are on "meta", would
+    not notice that two are not.
+    """
+    tensors = [*_tensors(example_inputs), *stored_tensors(model).values()]
+    return len({tensor.device for tensor in tensors}) == 1
+
+
+def _tensors(example_inputs: tuple[Any, ...]) -> list[torch.Tensor]:
+    return [value for value in tree_leaves(example_inputs) if isinstance(value, torch.Tensor)]
 
 
 def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) -> fx.GraphModule:
-    """The route by torch.fx, with values that are worked out without data, or with."""
+    """The route by torch.fx.
+
+    Args:
+        with_data: work out the values of the nodes with data, see `Recorder`.
+    """
     own = _copied(model)
     recorder = Recorder(tuple(example_inputs), with_data=with_data)
     try:
@@ -131,25 +150,22 @@ def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) 
     except Exception as error:
         raise _untraceable(model, error) from error
     for node, value in recorder.values.items():
-        # What was reshaped in place has another shape now: it depends on when one asks.
+        # A tensor that was reshaped in place later has two shapes, and no one answer.
         if isinstance(value, torch.Tensor) and value.shape != node.meta["val"].shape:
             del node.meta["val"]
-    return fx.GraphModule(own, graph, type(model).__name__)
+    return Graph(own, graph, type(model).__name__)
 
 
 def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) -> fx.GraphModule:
-    # A tensor that is given twice would be one input.
+    """The route by torch.export."""
+    # Copies: a tensor that is given twice would become one input.
     inputs = tree_map_only(torch.Tensor, lambda x: x.detach().clone(), example_inputs)
-    # What the network itself runs under `no_grad` would become a subgraph.
-    with (
-        torch.no_grad(),
-        _KeepData(),
-        _without_drafts(),
-        warnings.catch_warnings(),
-    ):  # an LSTM lists its weights anew, which is no state
+    # Under no_grad: else what the network itself runs under it would become a subgraph.
+    with torch.no_grad(), _RefuseNewData(), _quiet(), warnings.catch_warnings():
+        # An LSTM lists its weights anew in each call; that is no state.
         warnings.filterwarnings("ignore", ".*_flat_weights.* assigned during export")
-        exported = any_batch and _for_any_batch(model, inputs)
-        if not exported:
+        exported = _for_any_batch(model, inputs) if any_batch else None
+        if exported is None:
             exported = torch.export.export(model, inputs).module()
             if any_batch:
                 _write_guards(exported, inputs)
@@ -159,16 +175,17 @@ def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) 
     for node in graph.find_nodes(op="call_module", target="_guards_fn"):
         graph.erase_node(node)
     _simplify_signature(graph)
-    # What export returns cannot be switched to eval mode; the same graph over the same tensors can.
-    graph_module = fx.GraphModule(exported, graph, type(model).__name__).eval()
+    graph._tracer_cls = fx.Tracer  # a pickle names it, and torch 2.11 cannot start export's own
+    # The module that export returns refuses eval(); a GraphModule of the same graph does not.
+    graph_module = Graph(exported, graph, type(model).__name__).eval()
     graph_module.delete_all_unused_submodules()
     graph_module.recompile()
     return graph_module
 
 
 @contextlib.contextmanager
-def _without_drafts() -> Iterator[None]:
-    """Keep back what torch prints of a network that export refuses; the error names the line."""
+def _quiet() -> Iterator[None]:
+    """Keep back the graph that torch prints when export fails: the error names the line."""
     logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
     printed = io.StringIO()
     logger.disabled = True
@@ -180,8 +197,8 @@ def _without_drafts() -> Iterator[None]:
         logger.disabled = False
 
 
-class _KeepData(TorchFunctionMode):
-    """Refuses `x.data = y`, which export leaves out without a word."""
+class _RefuseNewData(TorchFunctionMode):
+    """Refuses `x.data = y`, which export leaves out in silence."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -192,56 +209,54 @@ class _KeepData(TorchFunctionMode):
 
 
 def _for_any_batch(model: nn.Module, inputs: tuple[Any, ...]) -> fx.GraphModule | None:
-    """Record a graph that takes any number of images; None when the network is written for the
-    example's alone.
+    """A graph that takes any number of images; None if the network only runs on as many as there
+    are in the example.
 
-    Export takes a size of 1 for a constant. So one image is given twice; the guards of the graph
-    say whether it stands for one image, too, which it does not where the network decides by their
+    Export would make a size of 1 a constant, so a single image is given twice. The guards of the
+    graph then say whether it also holds for one image; it does not if the network decides by their
     number.
     """
     if not all(isinstance(x, torch.Tensor) and x.dim() > 0 for x in inputs):
         return None
     several = tuple(torch.cat([x, x]) if len(x) == 1 else x for x in inputs)
     first_axes = tuple({0: Dim.AUTO} for _ in inputs)
-    names = inspect.signature(model.forward).parameters.values()
-    packed = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in names)
+    parameters = inspect.signature(model.forward).parameters.values()
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        first_axes = (first_axes,)
     try:
-        exported = torch.export.export(
-            model, several, dynamic_shapes=(first_axes,) if packed else first_axes
-        ).module()
+        program = torch.export.export(model, several, dynamic_shapes=first_axes)
+        exported = program.module()
         exported._guards_fn(*tree_leaves(inputs))
         _write_guards(exported, inputs)
-    except (
-        Exception
-    ):  # whatever is wrong with the network itself, the export of the example says it
+    except Exception:  # if the network itself is at fault, export of the example fails, too
         return None
     return exported
 
 
 def _write_guards(exported: fx.GraphModule, example: tuple[Any, ...]) -> None:
-    """Write the guards of an export into its graph, as assertions that go wherever the graph goes.
+    """Write the guards of an export (conditions on its inputs) into its graph, as assertions.
 
-    Where export left a size open, any will do. That an argument was None is no guard of export's,
-    and is asked here, of all but the first.
+    Export has no guard for an argument that was None, so those are added here, for all arguments
+    but the first.
     """
     (call,) = exported.graph.find_nodes(op="call_module", target="_guards_fn")
     tracer = fx.Tracer()
     tracer.graph, tracer.root = exported.graph, exported
-    given = [fx.Proxy(node, tracer) for node in call.args]
+    arguments = [fx.Proxy(node, tracer) for node in call.args]
     with exported.graph.inserting_before(call):
-        for argument, value in list(zip(given, tree_leaves(example), strict=True))[1:]:
+        for argument, value in list(zip(arguments, tree_leaves(example), strict=True))[1:]:
             same = operator.is_ if value is None else operator.is_not
-            asked = tracer.create_proxy("call_function", same, (argument, None), {})
-            torch._assert(asked, "what was None has to stay None, and nothing else becomes None")
-        exported._guards_fn(*given)
+            holds = tracer.create_proxy("call_function", same, (argument, None), {})
+            torch._assert(holds, "what was None has to stay None, and nothing else becomes None")
+        exported._guards_fn(*arguments)
     for node in exported.graph.find_nodes(op="call_function", target=torch._assert):
         if node < call:
             node.args = (node.args[0], f"{OTHER_INPUTS}: {node.args[1]} ({ADVICE})")
 
 
 def _simplify_signature(graph: fx.Graph) -> None:
-    """Export packs inputs and results into trees; where these are plain positional tensors, so is
-    the signature.
+    """Let a graph take and return plain tensors, where export packs them into trees that hold
+    nothing but positional tensors.
     """
     info = graph._codegen.pytree_info
     args, kwargs = info.in_spec.children()
@@ -256,15 +271,13 @@ def _simplify_signature(graph: fx.Graph) -> None:
 
 
 def _untraceable(model: nn.Module, error: Exception) -> PassError:
-    """The error with the line of the model, which belongs neither to torch nor to this folder."""
-    names = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    """The error with the line of the model: the last one outside of torch and of this folder."""
     others = (f"{os.sep}torch{os.sep}", os.path.dirname(__file__))
-    own = [
-        name
-        for name in names
-        if not any(other in name[0] for other in others) and not name[0].startswith("<")
-    ]
-    place = f" at {own[-1][0]}:{own[-1][1]}" if own else ""
+    place = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        is_generated = frame.filename.startswith("<")
+        if not is_generated and not any(other in frame.filename for other in others):
+            place = f" at {frame.filename}:{frame.lineno}"
     advice = "mark the part that cannot be traced with torch.fx.wrap, or try the other route"
     return UnsupportedCase(
         "tracing", f"{type(model).__name__} cannot be traced{place}: {error} ({advice})"

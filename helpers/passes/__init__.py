@@ -6,10 +6,10 @@
 In the order in which to read it:
 
     folder              what a pass is: node by node, or a table of rules
-    passer              all passes in their order; runs them, and tells what each did
-    canonicalize        one spelling for each operation
-    constant_folding    what depends on parameters alone
-    elim_identity       what returns its input, and what nothing uses
+    passer              all passes in their order; runs them, and reports what each did
+    canonicalize        one form for each operation
+    constant_folding    what depends on parameters alone is computed once
+    elim_identity       what returns its input goes, and what nothing uses
     conv_bn_folding     a batch norm goes into the layer before it
     conv_add_folding    constants go into the layer before them; matrix products become layers
     fusion              layers that apply their activation themselves,

@@ -5,9 +5,9 @@
     + - * /                           Python's operators
     x.shape[1], x.size(1), x.ndim     numbers, where the network fixes them; x.size(i) otherwise
 
-Writing the same thing differently never changes an answer, so in-place activations stay in place.
-In-place arithmetic becomes ordinary arithmetic when no reader can see the difference: its operand
-is a new tensor that only it uses.
+The form alone never changes an answer, so in-place activations stay in place. In-place arithmetic
+becomes ordinary arithmetic if no reader can see the difference: no other node that reads its
+operand runs later, or gives a view of it.
 """
 
 import operator
@@ -28,35 +28,36 @@ RANK = "it takes an input of as many dimensions as the example has"
 
 
 class Canonicalize(Pass):
-    """Brings module calls, functions, methods and ATen operators to one form."""
+    """Brings calls of modules, functions, methods and ATen operators to one form."""
 
     name = "canonicalize"
 
     def rewrite(self, node: fx.Node, editor: Editor) -> str | None:
         """Rewrite a node that has a canonical form and is not yet in it."""
-        before, readers = node.target, len(node.users)
+        before = node.target
+        users = len(node.users)
         if node.op == "get_attr":
-            editor.forget([node])
+            editor.erase_unread([node])
         elif node.op == "call_module":
             _module(node, editor)
         elif isinstance(node.target, torch._ops.HigherOrderOperator):
             raise Declined(f"{before.name()} runs a subgraph, into which no pass looks")
         elif node.target is torch._assert:
-            return _assertion(node, editor)
+            return _assert_of_input(node, editor)
         elif node.op in ("call_function", "call_method") and effects.is_torch(node):
             _function(node, editor)
         if node.target is not before:
             return f"{_spelling(before)} became {_spelling(node.target)}"
-        if len(node.users) != readers:
-            return "a number stands for it, or others read what it returns"
+        if len(node.users) != users:
+            return "its users read a number instead, or what it writes"
         return None
 
 
-def _assertion(node: fx.Node, editor: Editor) -> str | None:
-    """An assertion on the number of dimensions of any value becomes one on those of the input.
+def _assert_of_input(node: fx.Node, editor: Editor) -> str | None:
+    """Assert the number of dimensions of the input instead of that of another value.
 
-    If the input has as many as the example, so has the value. As a reader of a layer's result it
-    would keep what follows from being folded into the layer.
+    If the input has as many as the example, so has the value. As it is, the assertion reads the
+    result of a layer, into which nothing could be folded then.
     """
     condition = node.args[0]
     if not isinstance(condition, fx.Node) or condition.target is not operator.eq:
@@ -64,12 +65,13 @@ def _assertion(node: fx.Node, editor: Editor) -> str | None:
     question = condition.args[0]
     if not isinstance(question, fx.Node) or operations.operation(question) not in ("ndim", "dim"):
         return None
-    inputs = [one for one in editor.graph.find_nodes(op="placeholder") if rank(one) is not None]
-    alone = {*condition.users, *question.users} == {condition, node}
-    if question.args[0] in inputs or len(inputs) != 1 or not alone:
+    placeholders = editor.graph.find_nodes(op="placeholder")
+    inputs = [tensor for tensor in placeholders if rank(tensor) is not None]
+    only_asserted = {*condition.users, *question.users} == {condition, node}
+    if question.args[0] in inputs or len(inputs) != 1 or not only_asserted:
         return None
     assertions = editor.graph.find_nodes(op="call_function", target=torch._assert)
-    if any(one.args[1:] == (RANK,) for one in assertions):
+    if any(other.args[1:] == (RANK,) for other in assertions):
         editor.erase(node)
         return "it is asserted of the input"
     question.args = (inputs[0], *question.args[1:])
@@ -124,14 +126,14 @@ def _function(node: fx.Node, editor: Editor) -> None:
         in_place = operations.is_in_place(node.target)
         if in_place:
             _read_result_instead(node)
-        if not in_place or _only_it_can_see(node, editor):
+        if not in_place or _write_is_unseen(node):
             _arithmetic(node, editor, name)
     elif name in operations.OPERATIONS:
         _named_operation(node, editor, name)
 
 
 def _named_operation(node: fx.Node, editor: Editor, name: str) -> None:
-    """Relu, relu_ and the others of the table, if all their arguments are known there."""
+    """An operation of the table OPERATIONS, if all its arguments are in the table, too."""
     arguments = operations.OPERATIONS[name].arguments
     settings = operations.by_name(node, ["input", *arguments])
     if operations.is_in_place(node.target):
@@ -143,28 +145,30 @@ def _named_operation(node: fx.Node, editor: Editor, name: str) -> None:
 
 
 def _write(node: fx.Node, editor: Editor, name: str, first: Any, settings: dict[str, Any]) -> None:
-    """Call the form's function, required settings by position, the others by name when they are not
-    the default.
+    """Call the function of the canonical form: required arguments by position, others by name where
+    they are not the default.
     """
     if name == "hardtanh" and settings.get("min_val", -1) == 0 and settings.get("max_val", 1) == 6:
         name, settings = "relu6", {"inplace": settings.get("inplace", False)}
     form = operations.OPERATIONS[name]
-    args, kwargs = [first], {}
+    args = [first]
+    kwargs = {}
     for key, default in form.arguments.items():
         if default is REQUIRED:
             args.append(settings[key])
-        elif key in settings and settings[key] not in (default, [], ()):  # ATen's "no stride"
+        elif key in settings and settings[key] not in (default, [], ()):  # [] is ATen's "no stride"
             kwargs[key] = settings[key]
     editor.retarget(node, "call_function", form.function, tuple(args), kwargs)
 
 
 def _arithmetic(node: fx.Node, editor: Editor, name: str) -> None:
-    """x + y for any spelling of it; `alpha` multiplies the second operand."""
-    given = operations.by_name(node, ("input", "other"))
-    alpha = given.pop("alpha", 1)
-    if given.keys() != {"input", "other"} or len(node.args) > 2:
+    """Call Python's operator; `alpha` multiplies the second operand of torch's."""
+    arguments = operations.by_name(node, ("input", "other"))
+    alpha = arguments.pop("alpha", 1)
+    if arguments.keys() != {"input", "other"} or len(node.args) > 2:
         return
-    first, second = given["input"], given["other"]
+    first = arguments["input"]
+    second = arguments["other"]
     if alpha != 1:
         if name == "rsub" or isinstance(alpha, fx.Node):
             return
@@ -180,8 +184,9 @@ def _scaled(node: fx.Node, first: Any, second: Any, alpha: float, editor: Editor
     tensor = editor.tensor(second)
     if tensor is None:
         return second * alpha if isinstance(second, (int, float)) else None
-    sum_like = first.meta.get("val") if isinstance(first, fx.Node) else None
-    if tensor.dtype != getattr(sum_like, "dtype", None):  # the product has the type of the sum
+    value = first.meta.get("val") if isinstance(first, fx.Node) else None
+    # torch multiplies in the dtype of the sum, which has to be that of the constant.
+    if tensor.dtype != getattr(value, "dtype", None):
         return None
     if editor.storage.is_written(second):
         return None
@@ -189,83 +194,94 @@ def _scaled(node: fx.Node, first: Any, second: Any, alpha: float, editor: Editor
 
 
 def _read_result_instead(node: fx.Node) -> None:
-    """What reads x after x += 1 reads the result of += instead, which is x itself."""
+    """Let what reads x after x += 1 read the result of += instead, which is x itself."""
     target = node.args[0] if node.args else None
     if isinstance(target, fx.Node) and isinstance(target.meta.get("val"), torch.Tensor):
         target.replace_all_uses_with(node, delete_user_cb=lambda user: user > node)
 
 
-def _only_it_can_see(node: fx.Node, editor: Editor) -> bool:
-    """Whether an in-place operation could as well make a new tensor, which must have the dtype of
-    the old one.
+def _write_is_unseen(node: fx.Node) -> bool:
+    """Whether an in-place operation may make a new tensor instead: no other node sees its write,
+    and the new tensor has the same dtype.
     """
     if len(node.args) != 2 or not isinstance(node.args[0], fx.Node):
         return False
     target, other = node.args
-    for reader in (target, *(user for user in target.users if user is not node)):
-        if reader > node or not effects.is_fresh(reader):
+    for related in (target, *(user for user in target.users if user is not node)):
+        if related > node or not effects.is_fresh(related):
             return False
-    before = target.meta.get("val")
+    value = target.meta.get("val")
     if isinstance(other, fx.Node):
         other = other.meta.get("val")
-    if not isinstance(before, torch.Tensor) or not isinstance(other, (torch.Tensor, int, float)):
+    if not isinstance(value, torch.Tensor) or not isinstance(other, (torch.Tensor, int, float)):
         return False
-    return torch.result_type(before, other) == before.dtype
+    return torch.result_type(value, other) == value.dtype
 
 
 def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
-    """Numbers where the network fixes them, x.size(i) where the input does; `name` is the node's
-    operation.
+    """A number where the network itself decides a size, x.size(i) where its input does.
 
-    A network that was traced with one image must still take others, so only what a layer fixes
-    becomes a number: the sizes and dimensions of parameters, and the channels of a layer's output.
+    A network that was traced with one image must still take others. So only these become numbers:
+    the sizes and dimensions of parameters, and the channels of a layer's output. The dimensions of
+    an output do not, because layers take images with and without a batch.
+
+    Args:
+        name: of the node's operation, one of SIZES.
     """
-    source, asked = (*node.args, None, None)[:2]
-    if not isinstance(source, fx.Node) or len(node.args) > 2:
+    if not 1 <= len(node.args) <= 2 or not isinstance(node.args[0], fx.Node):
         return
+    source = node.args[0]
+    axis = node.args[1] if len(node.args) == 2 else None
     if name == "shape":
         editor.retarget(node, "call_method", "size", (source,), {})
     elif name in ("dim", "ndim"):
-        tensor = editor.tensor(source)  # layers take images with and without a batch
+        tensor = editor.tensor(source)
         if tensor is not None and not editor.storage.is_written(source):
-            _put_number(node, tensor.ndim)
-    elif isinstance(asked, int) and name in ("size", "sym_size"):
-        _size(node, source, asked, editor)
-    elif isinstance(asked, int) and _is_whole_size(source):
+            _use_number(node, tensor.ndim)
+    elif isinstance(axis, int) and name in ("size", "sym_size"):
+        _simplify_size_of_axis(node, source, axis, editor)
+    elif isinstance(axis, int) and _is_whole_size(source):
         tensor = source.args[0]
         written = editor.storage.is_written(tensor)
-        if not written or not any(source < one < node for one in editor.storage.writers):
-            _size(node, tensor, asked, editor)  # its shape is still what it was
+        # x.size()[1] is x.size(1), if nothing can have changed the shape in between.
+        if not written or not any(source < writer < node for writer in editor.storage.writers):
+            _simplify_size_of_axis(node, tensor, axis, editor)
 
 
 def _is_whole_size(node: fx.Node) -> bool:
+    """Whether a node is x.size(), without an axis."""
     is_size = node.op == "call_method" and node.target == "size"
     return is_size and len(node.args) == 1 and not node.kwargs
 
 
-def _size(node: fx.Node, source: fx.Node, axis: int, editor: Editor) -> None:
+def _simplify_size_of_axis(node: fx.Node, source: fx.Node, axis: int, editor: Editor) -> None:
     number = _fixed_size(source, axis, editor)
     if number is None:
         editor.retarget(node, "call_method", "size", (source, axis), {})
     else:
-        _put_number(node, number)
+        _use_number(node, number)
 
 
-def _put_number(node: fx.Node, number: int) -> None:
+def _use_number(node: fx.Node, number: int) -> None:
+    """Give all users of a node a number in its place."""
     for user in list(node.users):
         user.args, user.kwargs = fx.map_arg(
             (user.args, user.kwargs), lambda source: number if source is node else source
         )
 
 
-def _fixed_size(source: fx.Node, dim: int, editor: Editor) -> int | None:
-    """The size of a parameter, or along the channel axis of a layer's output: no input of the
-    network changes it.
+def _fixed_size(source: fx.Node, axis: int, editor: Editor) -> int | None:
+    """A size that no input of the network changes: of a parameter, or of the channels of a layer's
+    output; None for any other.
     """
-    tensor, module, dimensions = editor.tensor(source), called_module(source), rank(source)
+    tensor = editor.tensor(source)
     if tensor is not None:
-        return None if editor.storage.is_written(source) else tensor.shape[dim]
+        return None if editor.storage.is_written(source) else tensor.shape[axis]
+    module = called_module(source)
+    dimensions = rank(source)
     is_layer = type(module) in (*CONVS, *TRANSPOSED, nn.Linear)
     if dimensions is None or not is_layer or why_not_ordinary(module) is not None:
         return None
-    return output_channels(module) if dim % dimensions == channel_axis(module, dimensions) else None
+    if axis % dimensions != channel_axis(module, dimensions):
+        return None
+    return output_channels(module)

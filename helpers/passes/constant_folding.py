@@ -1,8 +1,8 @@
 """What depends on parameters alone is computed once.
 
-Left to the graph: random numbers, whatever writes into a tensor or is written to, and results that
-the network returns, or returns a view of (the caller could write into them, and would then write
-into the network).
+Three things are left to the graph: random numbers, what writes into a tensor or is written to, and
+what the network returns, or returns a view of. If the caller wrote into that, it would write into
+the network.
 """
 
 from typing import Any
@@ -37,13 +37,13 @@ class ConstantFolding(Pass):
         if 0 < sum(tensor.numel() for tensor in tensors) < value.numel():
             raise Declined(f"with its {value.numel()} numbers the network would be larger")
         if value.is_floating_point() and any(tensor.requires_grad for tensor in tensors):
-            value = nn.Parameter(value)  # what is computed of something that trains, trains
+            value = nn.Parameter(value)  # a parameter was trained, so what replaces it is, too
         editor.replace(node, editor.put_tensor(value, f"{node.name}_constant", before=node))
         return f"computed once: {tuple(value.shape)} {value.dtype}"
 
 
 def _check_constant(node: fx.Node, editor: Editor) -> None:
-    """Decline what has another value in another call, or may be written to."""
+    """Decline a node that has another value in each call, or may be written to."""
     if not is_pure(node):
         raise Declined("it is random, or has a side effect")
     if any(editor.storage.is_written(part) for part in (node, *node.all_input_nodes)):
@@ -53,6 +53,7 @@ def _check_constant(node: fx.Node, editor: Editor) -> None:
 
 
 def _computed(node: fx.Node, editor: Editor) -> torch.Tensor:
+    """What a node gives whose inputs are all constants; declined if it does not run alone."""
     args, kwargs = fx.map_arg((node.args, node.kwargs), editor.tensor)
     try:
         function = node.target
@@ -68,7 +69,7 @@ def _computed(node: fx.Node, editor: Editor) -> torch.Tensor:
 
 
 class _NoRandomNumbers(TorchDispatchMode):
-    """Sees every ATen operation that a call really makes, and stops it before it draws."""
+    """Sees every ATen operation that a call makes inside, and stops it before it draws."""
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None

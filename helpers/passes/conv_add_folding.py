@@ -1,4 +1,4 @@
-"""Constants beside a layer become part of it, and a product with a matrix becomes a layer.
+"""Constants that follow a layer become part of it, and a product with a matrix becomes a layer.
 
     (W x + b) + z  ->  b' = b + z
     (W x + b) - z  ->  b' = b - z
@@ -8,8 +8,8 @@
 
     x @ W, addmm(b, x, W)       ->  nn.Linear with the weight W^T: what follows folds into it
 
-A constant folds when it is a number or differs along the channels only, and neither shape nor dtype
-of the result depend on it.
+A constant is folded if it is a number, or a tensor that differs along the channels only, and if the
+sum or product has the shape and dtype of the layer's output.
 """
 
 import operator
@@ -22,8 +22,9 @@ from torch import fx, nn
 from helpers.graphs.editing import with_tensors
 from helpers.graphs.errors import Declined
 from helpers.graphs.layers import channel_axis, rank
+from helpers.graphs.matching import Match
 from helpers.graphs.operations import called_module
-from helpers.graphs.patterns import Constant, Match, OpPattern, Value
+from helpers.graphs.patterns import Constant, OpPattern, Value
 from helpers.graphs.rewriting import Rule, Rules
 from helpers.passes.conv_bn_folding import LAYER, PerChannel, fold
 from helpers.passes.folder import RulePass
@@ -32,7 +33,8 @@ X, Z = Value("x"), Constant("z")
 
 
 def per_channel(value: Any, node: fx.Node, layer: nn.Module) -> torch.Tensor:
-    """A constant operand of a layer's output: a number per channel, or one, in double precision.
+    """A constant beside a layer's output as one number per channel, or one for all, in double
+    precision.
 
     Raises:
         Declined: the constant differs along another axis than the channels.
@@ -48,13 +50,13 @@ def per_channel(value: Any, node: fx.Node, layer: nn.Module) -> torch.Tensor:
     return value.detach().reshape(-1).to(wide)
 
 
-def _constant(affine: Callable[[torch.Tensor], tuple[PerChannel, PerChannel]]) -> Rule:
-    """The rule of a map that is given by the constant z."""
+def _constant(affine_of: Callable[[torch.Tensor], tuple[PerChannel, PerChannel]]) -> Rule:
+    """The rule for a map whose factor and summand follow from the constant z."""
 
-    def of_constant(match: Match, layer: fx.Node, z: Any) -> tuple[PerChannel, PerChannel]:
-        return affine(per_channel(z, layer, called_module(layer)))
+    def affine(match: Match, layer: fx.Node, z: Any) -> tuple[PerChannel, PerChannel]:
+        return affine_of(per_channel(z, layer, called_module(layer)))
 
-    return lambda match, layer, z: fold(match, layer, z, of_constant)
+    return lambda match, layer, z: fold(match, layer, z, affine)
 
 
 def _divisor(match: Match, layer: fx.Node, z: Any) -> str:
@@ -89,18 +91,22 @@ def _is_matrix(value: torch.Tensor | float) -> None:
 
 
 def _linear(match: Match, x: fx.Node, weight: torch.Tensor, bias: Any = None) -> str:
-    editor, node, trains = match.editor, match.anchor, weight.requires_grad
+    """Replace x @ weight (+ bias) by a linear layer."""
+    editor = match.editor
+    node = match.anchor
     if bias is not None:
         if not isinstance(bias, torch.Tensor) or bias.shape != weight.shape[1:]:
             raise Declined("what it adds is not one number per output feature")
         bias = nn.Parameter(bias.detach(), requires_grad=bias.requires_grad)
     layer = nn.Linear(*weight.shape, bias=False, device="meta")
-    weight = nn.Parameter(weight.detach().T.contiguous(), requires_grad=trains)
-    layer = with_tensors(layer, weight=weight, bias=bias).eval()
-    path, sources = editor.free_name(node.name), node.all_input_nodes
+    transposed = weight.detach().T.contiguous()
+    transposed = nn.Parameter(transposed, requires_grad=weight.requires_grad)
+    layer = with_tensors(layer, weight=transposed, bias=bias).eval()
+    path = editor.free_name(node.name)
+    inputs = node.all_input_nodes
     editor.graph_module.set_submodule(path, layer)
     editor.retarget(node, "call_module", path, (x,), {})
-    editor.forget(sources)
+    editor.erase_unread(inputs)
     return f"became the linear layer {path}"
 
 

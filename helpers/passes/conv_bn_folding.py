@@ -7,12 +7,12 @@ and a (W x + b) + z is the layer with
 
     W' = a W,   b' = a b + z = a (b - mu) + beta,
 
-a and b' computed in double precision. Output channels are axis 0 of W, and axis 1, for each group
-separately, of a transposed convolution's. Folds when: the batch norm normalises by its running
-statistics, its channels are those of the layer (which they are not when an image comes without a
-batch dimension), and nothing else reads what the layer computes.
+where a and b' are computed in double precision. Output channels are axis 0 of W; of a transposed
+convolution they are axis 1, in each group. The batch norm is folded if it normalises by its running
+statistics, its channels are those of the layer (not so if an image comes without a batch
+dimension), and nothing else reads what the layer computes.
 
-`fold` folds every such map y -> a y + z; conv_add_folding.py has the others.
+`fold` folds every map y -> a y + z; conv_add_folding.py has the others.
 """
 
 from collections.abc import Callable
@@ -24,22 +24,27 @@ from torch import fx, nn
 from helpers.graphs.editing import with_tensors
 from helpers.graphs.errors import Declined
 from helpers.graphs.layers import channel_axis, output_channels, rank, why_not_ordinary
+from helpers.graphs.matching import Match
 from helpers.graphs.operations import CONVS, NORMS, TRANSPOSED, attribute, called_module
-from helpers.graphs.patterns import Match, OpPattern
+from helpers.graphs.patterns import OpPattern
 from helpers.graphs.rewriting import Rules
 from helpers.passes.folder import RulePass, check_same_form
 
 LAYER = OpPattern((*CONVS, *TRANSPOSED, nn.Linear), name="layer")
 # One factor or summand per output channel, or one number for all of them.
 PerChannel = torch.Tensor | float
-# Factor and summand of what stands behind a layer: (match, the layer's node, norm or constant).
+# Gives factor and summand of what follows a layer, from the match, the layer's node, and the batch
+# norm or constant.
 Affine = Callable[[Match, fx.Node, Any], tuple[PerChannel, PerChannel]]
 
 
 def fold(match: Match, layer: fx.Node, operand: Any, affine: Affine) -> str:
-    """Fold the anchor into the layer before it, if it is an affine map of the layer's output.
+    """Fold the anchor, an affine map of the layer's output, into the layer.
 
-    Calls of one layer with one operand (a batch norm or a constant) share the new layer.
+    Args:
+        operand: the batch norm or the constant. Where the same layer meets the same operand again,
+            both calls share one new layer.
+        affine: gives the map, or declines.
     """
     editor = match.editor
     module = called_module(layer)
@@ -49,15 +54,15 @@ def fold(match: Match, layer: fx.Node, operand: Any, affine: Affine) -> str:
         raise Declined(f"the graph writes to the weights of {layer}")
     check_same_form(layer, match.anchor)
     factor, summand = affine(match, layer, operand)
-    same = operand if isinstance(operand, (int, float, complex)) else id(operand)
-    key = id(module), same
+    is_number = isinstance(operand, (int, float, complex))
+    key = id(module), operand if is_number else id(operand)
     path, new, *_ = editor.folded.get(key, ("", None))
     if new is not None and attribute(editor.graph_module, path) is new:
         layer.target = path
     else:
         new = folded(module, factor, summand)
         editor.swap_module(layer, new)
-        # The last two are there so that no other object gets their ids.
+        # The last two are kept alive, so that no other object gets their ids.
         editor.folded[key] = layer.target, new, module, operand
     editor.replace(match.anchor, layer)
     return f"folded into {layer}"
@@ -67,7 +72,7 @@ def folded(layer: nn.Module, factor: PerChannel, summand: PerChannel) -> nn.Modu
     """The layer followed by the map y -> factor y + summand.
 
     Raises:
-        Declined: the new weights are not finite (a finite sum says so quickly), or have no data.
+        Declined: the new weights are not finite, or have no data.
     """
     dtype, device = layer.weight.dtype, layer.weight.device
     if layer.weight.is_meta:
@@ -81,10 +86,13 @@ def folded(layer: nn.Module, factor: PerChannel, summand: PerChannel) -> nn.Modu
         weight = layer.weight * _along_output_axis(layer, row_factors)
         bias = z if layer.bias is None else a * layer.bias.to(wide) + z
         new = {"weight": weight.to(dtype), "bias": bias.to(dtype)}
-    # Not a question of the summand's values: the structure must come out the same for any weights.
+    # Only the number 0 adds no bias, no tensor of zeros: the structure must come out the same for
+    # any weights.
     if layer.bias is None and not isinstance(summand, torch.Tensor) and summand == 0:
         new["bias"] = None
-    if not all(t.sum().isfinite() or t.isfinite().all() for t in new.values() if t is not None):
+    tensors = [tensor for tensor in new.values() if tensor is not None]
+    # The sum is tried first because it is faster; it may overflow where no number is infinite.
+    if not all(tensor.sum().isfinite() or tensor.isfinite().all() for tensor in tensors):
         raise Declined(f"the folded weights are not finite in {dtype}")
     return with_tensors(layer, **new)
 

@@ -1,11 +1,11 @@
-"""What may go without a trace: operations that return their input, and what nothing uses.
+"""Removes operations that return their input, and what nothing uses.
 
     nn.Identity, dropout in eval mode                  pass the input itself on
     x + 0, x - 0, x * 1, x / 1, padding by nothing     make a copy
 
-A copy may only go when nothing writes into it or into the input, for then the write would reach the
-other as well; the caller may write into what is returned. What has a side effect stays, used or
-not. Views that change nothing stay, too: they cost nothing.
+A copy may only go if neither the graph nor the caller writes into it or into the input: without the
+copy, such a write would reach both. What has a side effect stays, even if nothing uses its result.
+Views that change nothing stay, too, because they cost nothing.
 """
 
 import operator
@@ -60,16 +60,17 @@ class ElimIdentity(Pass):
             _check_copy(node, source, editor.storage)
         editor.replace(node, source)
         if is_copy:
-            del editor.storage  # now they share it
+            del editor.storage  # it is out of date: now more values share storage
         return f"it only returned {source}"
 
 
 def _check_copy(copy: fx.Node, original: fx.Node, storage: Storage) -> None:
-    """Decline a copy if a write into it or into the original can be told from one into both."""
+    """Decline a copy if it matters whether a write reaches the copy or the original or both."""
     if storage.is_written(copy) or storage.is_written(original):
         raise Declined("it is a copy, and the graph writes into it or into the original")
-    others_see_it = storage.is_returned(original) or storage.is_kept(original)
-    if storage.is_returned(copy) and others_see_it:  # the caller could write into one of them
+    original_is_seen = storage.is_returned(original) or storage.outlives_call(original)
+    # The caller could write into the copy, and see the original.
+    if storage.is_returned(copy) and original_is_seen:
         raise Declined(f"it is a copy of {original} that the network returns")
 
 
@@ -77,10 +78,13 @@ def _returned_input(node: fx.Node) -> Any:
     """The input that a node returns, or None if it computes something."""
     if node.target in NEUTRAL:
         neutral, positions = NEUTRAL[node.target]
-        others = [node.args[1 - at] for at in positions if _is_number(node.args[at], neutral)]
-        return next((other for other in others if isinstance(other, fx.Node)), None)
+        for position in positions:
+            other = node.args[1 - position]
+            if _is_number(node.args[position], neutral) and isinstance(other, fx.Node):
+                return other
+        return None
     if node.op == "call_module":
-        returns_input = _is_idle(called_module(node))
+        returns_input = _returns_its_input(called_module(node))
     elif node.target in DROPOUTS:
         returns_input = setting(node, DROPOUTS[node.target], "training", True) is False
     else:
@@ -89,15 +93,17 @@ def _returned_input(node: fx.Node) -> Any:
     return node.args[0] if returns_input and node.args else None
 
 
-def _is_idle(module: nn.Module) -> bool:
-    """Whether a module only returns its input; a fresh `nn.Identity` is in train mode."""
+def _returns_its_input(module: nn.Module) -> bool:
+    """Whether a module does nothing; nn.Identity does nothing in train mode, too."""
     if type(module) not in IDENTITY_MODULES or why_not_ordinary(module) is not None:
         return False
     return isinstance(module, nn.Identity) or not module.training
 
 
 def _is_number(value: Any, number: int) -> bool:
-    """Of a tensor that holds the number everywhere this is no question: the next one need not."""
+    """Whether a value is this number. A tensor that holds it everywhere is not: loaded weights may
+    be others, and the graph has to come out the same for them.
+    """
     return isinstance(value, (int, float)) and value == number
 
 
@@ -109,7 +115,7 @@ class DeadCode(Pass):
     name = "dead_code"
 
     def run(self, graph_module: fx.GraphModule) -> Outcome:
-        """One walk from the output to the inputs is enough: users come after what they use."""
+        """Go from the output to the inputs, so that users go before what they use."""
         outcome = Outcome()
         for node in reversed(graph_module.graph.nodes):
             if node.op in ("placeholder", "output") or node.users:
@@ -124,8 +130,8 @@ class DeadCode(Pass):
 
 
 def _drop_unread(graph_module: fx.GraphModule, outcome: Outcome) -> None:
-    """Take away modules and tensors that no node reads; what is part of a called module goes or
-    stays with it.
+    """Take away modules and tensors that no node reads. The parts of a module that is called stay
+    as they are.
     """
     nodes = [node for node in graph_module.graph.nodes if node.op in ("get_attr", "call_module")]
     called = {node.target for node in nodes if node.op == "call_module"}

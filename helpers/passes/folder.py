@@ -3,10 +3,10 @@
 A pass gets a `torch.fx.GraphModule`, works on it in place, and says what it changed and what it
 declined:
 
-    requires(graph_module)    refuse, with an error, a graph that the pass was not written for
+    requires(graph_module)    raise an error for a graph that the pass was not written for
     rewrite(node, editor)     for one node: match -> may I? -> rewrite
     run(graph_module)         offer every node to `rewrite`; returns an `Outcome`
-    ensures(graph_module)     look at the resulting graph, and raise if a promise was not kept
+    ensures(graph_module)     look at the resulting graph, and raise an error if a promise is broken
 
 A `RulePass` has a table of patterns and rules instead of `rewrite` (graphs/rewriting.py).
 
@@ -46,10 +46,10 @@ class Pass:
         """Raise a `PassError` if this graph is not one that the pass can work on."""
 
     def rewrite(self, node: fx.Node, editor: Editor) -> str | None:
-        """Abstract: rewrite one node and say what was done; None if it is not a case for this pass.
+        """Rewrite one node and say what was done; None if the node is not a case for this pass.
 
         Raises:
-            Declined: the node must stay as it is, and why.
+            Declined: the node must stay as it is; the message says why.
         """
         raise NotImplementedError(
             f"pass {type(self).__name__} has no rewrite(): it must say what becomes of a node"

@@ -4,14 +4,14 @@ activation(conv(x) + other).
 Without fusion its result is written to memory, read and written again by an addition, and again by
 the activation. The fused kernel does all of it while the numbers are still in registers.
 
-oneDNN wants the weight in an order that depends on the shape of the input. That packed copy is kept
-beside the parameters and is no part of the network's state; it is made again when the shape or the
-weight has changed, and after any step of an optimizer. Where the kernel does not apply (other
-dtypes and devices, gradients wanted, autocast, tracing) the plain composition runs.
+oneDNN wants the weight in an order that depends on the shape of the input. A copy in that order,
+the packed weight, is kept beside the parameters, and is not saved. It is made again when the shape
+or the weight has changed, and after any step of an optimizer. Where the kernel does not apply
+(other dtypes and devices, gradients wanted, autocast, tracing) PyTorch's own operations run.
 
-Two differences to know: oneDNN's relu and hardtanh turn a NaN into 0, where PyTorch's own keep it;
-and PyTorch does not count a change through `weight.data`, so that it goes unnoticed. After
-`weight.data.mul_(2)`, `copy.deepcopy(network)` has the new weights.
+Two things differ from them. oneDNN's relu and hardtanh turn a NaN into 0, where PyTorch's keep it.
+And PyTorch does not count a change through `weight.data`, so the packed weight stays the old one;
+after `weight.data.mul_(2)`, a `copy.deepcopy(network)` has the new weights.
 """
 
 from typing import Any, NamedTuple
@@ -42,7 +42,9 @@ KERNELS = {
 
 
 class _Steps:
-    """Counts the steps of all optimizers, for fused ones change a weight and not its `_version`."""
+    """Counts the steps of all optimizers: fused ones change a weight without counting its
+    `_version` up.
+    """
 
     taken = 0
 
@@ -83,9 +85,9 @@ def read_activation(node: fx.Node) -> Activation:
 
 
 class _Packed(NamedTuple):
-    """What is kept for inputs of one shape."""
+    """The packed weight for inputs of one shape."""
 
-    key: Any = None  # what it was made for
+    key: Any = None  # the shapes and the state of the weight for which it was made
     weight: Tensor | None = None  # in oneDNN's order; None where no kernel can run
     settings: tuple[Any, ...] = ()
     source: Tensor | None = None  # keeps the old weight alive, so that no other gets its address
@@ -110,7 +112,7 @@ class FusedLayer(nn.Module):
         self._packed = _Packed()
 
     def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
-        """Run the kernel if it is made for this case, or the composition."""
+        """Run the kernel if there is one for this case, else the composition."""
         weight = self._parameters["weight"]  # self.weight takes five times as long
         bias = self._parameters["bias"]
         if _needs_composition(x, weight, bias, other):
@@ -155,7 +157,7 @@ class FusedLayer(nn.Module):
         return "there is nothing to compute" if x.numel() == 0 else None
 
     def _pack(self, key: Any, x: Tensor, other: Tensor | None) -> _Packed:
-        """The weight in the kernel's order, and what else the kernel takes for such inputs."""
+        """The weight in the kernel's order, and the kernel's other arguments for such inputs."""
         weight = self.weight.detach()
         if self.why_no_kernel(x, other) is not None:
             return _Packed(key, source=weight)
@@ -165,12 +167,13 @@ class FusedLayer(nn.Module):
             packed = mkldnn._reorder_convolution_weight(
                 dense, padding, stride, dilation, groups, tuple(x.shape)
             )
-        settings = padding, stride, dilation, groups, *self._ending(other)
+        settings = padding, stride, dilation, groups, *self._post_operation(other)
         return _Packed(key, packed, settings, weight)
 
-    def _ending(self, other: Tensor | None) -> tuple[Any, ...]:
+    def _post_operation(self, other: Tensor | None) -> tuple[Any, ...]:
         """The kernel's arguments for what follows the convolution."""
-        name, scalars = None, ()
+        name = None
+        scalars = ()
         if self.activation is not None:
             name = KERNELS[self.activation.name]
             scalars = self.activation.scalars
@@ -184,8 +187,8 @@ class FusedLayer(nn.Module):
 
 
 def _needs_composition(x: Tensor, *others: Tensor | None) -> bool:
-    """Whether something looks inside: autograd, autocast, a compiler, a counter, a tracer with
-    stand-ins for tensors.
+    """Whether the kernel must not run, because something has to see the single operations:
+    autograd, autocast, a compiler, a counter, a tracer with stand-ins for tensors.
     """
     weight = others[0]
     return (
@@ -194,9 +197,8 @@ def _needs_composition(x: Tensor, *others: Tensor | None) -> bool:
         or torch.compiler.is_compiling()
         or torch.is_autocast_enabled("cpu")
         or counts_operations()
-        # derivatives are wanted along with the answers
-        or torch.autograd.forward_ad._current_level >= 0
-        or weight.is_inference()  # it does not count its changes
+        or torch.autograd.forward_ad._current_level >= 0  # forward-mode derivatives are wanted
+        or weight.is_inference()  # such a tensor does not count its changes
         or (
             torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *others))
         )
@@ -204,7 +206,7 @@ def _needs_composition(x: Tensor, *others: Tensor | None) -> bool:
 
 
 def counts_operations() -> bool:
-    """Whether `count_macs` is at work, which sees nothing inside of a kernel of oneDNN."""
+    """Whether `count_macs` is at work, which sees nothing inside a kernel of oneDNN."""
     return type(_get_current_dispatch_mode()).__name__.endswith("CounterMode")
 
 

@@ -10,14 +10,16 @@ from torch import fx
 from helpers.graphs.effects import is_fresh, is_random
 from helpers.graphs.errors import Declined
 from helpers.graphs.layers import why_not_ordinary
+from helpers.graphs.matching import Match
 from helpers.graphs.operations import CONVS, OPERATIONS, TRANSPOSED, called_module, is_in_place
-from helpers.graphs.patterns import Match, OpPattern, Value
+from helpers.graphs.patterns import OpPattern, Value
 from helpers.graphs.rewriting import Outcome, Rules
 from helpers.passes.folder import Pass, RulePass
 from helpers.passes.fused_layer import KERNELS, FusedLayer, read_activation
 
 aten = torch.ops.aten
-# In a canonical graph the first alone. The others are declined with their reason, or fused as well.
+# A canonical graph has the first alone. Elsewhere the others are fused too, or declined with a
+# reason.
 ADDITIONS = (operator.add, torch.add, aten.add.Tensor, "add")
 ADDITIONS += (operator.iadd, aten.add_.Tensor, "add_")
 ACTIVATIONS = [OPERATIONS[name].function for name in KERNELS]
@@ -41,14 +43,14 @@ def _fused(layer: fx.Node, activation: fx.Node | None = None) -> FusedLayer:
     return FusedLayer(module, activation and read_activation(activation))
 
 
-def _end_fused(match: Match, layer: fx.Node, fused: FusedLayer, *added: fx.Node) -> str:
-    """The last node calls the fused layer, and the layer's node goes."""
+def _put_fused(match: Match, layer: fx.Node, fused: FusedLayer, *added: fx.Node) -> str:
+    """Let the anchor call the fused layer, and take the layer's node away."""
     editor = match.editor
-    end = match.anchor
+    anchor = match.anchor
     editor.swap_module(layer, fused)
-    editor.retarget(end, "call_module", layer.target, (*layer.args, *added), {})
+    editor.retarget(anchor, "call_module", layer.target, (*layer.args, *added), {})
     editor.erase(layer)
-    return f"{layer} + {end} became a fused layer"
+    return f"{layer} + {anchor} became a fused layer"
 
 
 def _add(match: Match, layer: fx.Node, other: fx.Node) -> str:
@@ -60,11 +62,12 @@ def _add(match: Match, layer: fx.Node, other: fx.Node) -> str:
         raise Declined(f"{addition} writes into {addition.args[0]}, which others may read")
     if len(layer.args) == 2:
         raise Declined(f"{layer} is fused already")
-    mine, its = _value(layer), _value(other)
-    if (mine.shape, mine.dtype) != (its.shape, its.dtype):
-        described = f"{mine.dtype} {[*mine.shape]} and {its.dtype} {[*its.shape]}"
-        raise Declined(f"{layer} and {other} are {described}: only equal ones add")
-    return _end_fused(match, layer, fused, other)
+    first = _value(layer)
+    second = _value(other)
+    if (first.shape, first.dtype) != (second.shape, second.dtype):
+        both = f"{first.dtype} {[*first.shape]} and {second.dtype} {[*second.shape]}"
+        raise Declined(f"{layer} and {other} are {both}: only equal ones add")
+    return _put_fused(match, layer, fused, other)
 
 
 def _activate(match: Match, layer: fx.Node) -> str:
@@ -72,7 +75,7 @@ def _activate(match: Match, layer: fx.Node) -> str:
     name = fused.activation.name
     if len(layer.args) == 2 and name != "relu":
         raise Declined(f"after an addition the kernels apply ReLU, not {name}")
-    return _end_fused(match, layer, fused)
+    return _put_fused(match, layer, fused)
 
 
 def _alone(match: Match, layer: fx.Node) -> str:
@@ -92,11 +95,11 @@ def _value(node: fx.Node) -> torch.Tensor:
 
 
 class Fusion(RulePass):
-    """conv(x) + other and activation(conv(x)) become one node, and a convolution on its own gets a
-    kernel too.
+    """conv(x) + other and activation(conv(x)) become one node; a convolution alone gets a kernel,
+    too.
 
-    First the additions, then the activations, at last what is left: each rule finds the fused
-    layers that the rule before it has made.
+    First the additions, then the activations, at last the convolutions that are left: a rule also
+    finds the fused layers that the rules before it have made.
     """
 
     name = "fusion"
@@ -108,18 +111,18 @@ class Fusion(RulePass):
 
 
 class Contiguity(Pass):
-    """What depends on the order of numbers in memory finds the order of the original network.
+    """Puts values into contiguous memory where a reader depends on their order in memory.
 
     The convolution kernels leave their result in channels_last memory, where y.view(n, -1) is an
     error and y.flatten(1) a copy instead of a view. An operation that makes a new tensor computes
     the same in any order, and may pass that order on. For any other reader, and for what the
-    network returns, a value that was contiguous is put into contiguous memory.
+    network returns, a value that was contiguous in the original network becomes so again.
     """
 
     name = "contiguity"
 
     def run(self, graph_module: fx.GraphModule) -> Outcome:
-        """Follow the other order from each fused convolution to the first one that may notice."""
+        """Follow channels_last from each fused convolution to the first reader that may notice."""
         outcome = Outcome()
         if _is_channels_last(graph_module):
             return outcome
@@ -139,7 +142,7 @@ class Contiguity(Pass):
 
 
 def _ignores_order(node: fx.Node) -> bool:
-    """Whether a node makes the same new tensor whatever the order; random numbers go by it."""
+    """Whether a node makes the same new tensor in any order; random numbers depend on it."""
     return is_fresh(node) and not is_random(node)
 
 
@@ -163,11 +166,10 @@ def _is_channels_last(graph_module: fx.GraphModule) -> bool:
 
 
 def _was_contiguous(node: fx.Node) -> bool:
-    """Whether the value was contiguous in the network as it was traced, and may have become
-    something else.
+    """Whether a value was contiguous in the original network, and may not be so after fusion.
 
-    A map of one pixel has both orders. Larger images may make it larger, and then the order counts;
-    but not after pooling to one pixel, and one channel has both orders at any size.
+    A map of one pixel, or of one channel, is in both orders at once. With larger images a map of
+    one pixel may become larger, unless it comes from pooling to one pixel.
     """
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.dim() < 3 or not value.is_contiguous():

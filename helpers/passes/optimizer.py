@@ -1,4 +1,4 @@
-"""The whole way from a model to its optimised graph, and the lists of passes that lead there."""
+"""`optimize`: from a model to its optimised graph, which is compared with the model."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,14 +14,14 @@ from helpers.graphs.operations import operation
 from helpers.graphs.tracing import ROUTES, trace
 from helpers.passes.passer import FOLD, INFERENCE, Check, Passer, Report, known
 
-# "fold" runs round after round until it changes nothing, and "inference" once after it.
+# "fold" runs until a round changes nothing; the level "inference" runs once after it.
 PIPELINES: dict[str, list[str]] = {
     "fold": [cls.name for cls in FOLD],
     "inference": [cls.name for cls in INFERENCE],
 }
 UNSEEN = (
-    "a graph has no hooks or forward set on the network, no isinstance of inputs, no counters but"
-    " buffers"
+    "a graph has no hooks or forward set on the network, no isinstance of inputs, and no counters"
+    " except buffers"
 )
 
 
@@ -37,14 +37,15 @@ def optimize(
 
     Args:
         model: in eval mode; it is never changed.
-        example_inputs: the positional arguments of one call as a tuple, or a lone tensor. Of
-            tensors shapes, dtypes and memory formats count, numbers and flags as they are.
+        example_inputs: the positional arguments of one call as a tuple, or a lone tensor. The graph
+            is made for their shapes, dtypes and memory formats; of numbers and flags the values
+            count.
         level: "fold" leaves ordinary modules and functions, ready to save, prune, quantize and
             export. "inference" adds fused kernels on top.
-        route: the tracer, "fx" or "export". A graph of the latter refuses other image sizes than
-            the example's. Without one, "fx"; "export" if that refuses, or leaves more batch norms.
-            `report.route` says which.
-        verify: compare the answers of both networks before the new one is handed out, see
+        route: the tracer, "fx" or "export" (whose graph refuses other image sizes than the
+            example's). None tries "fx", then "export" if "fx" fails or leaves batch norms, and
+            takes the graph with fewer of them. `report.route` says which.
+        verify: compare the answers of both networks before the new one is returned, see
             equivalence.py.
 
     Returns:
@@ -60,22 +61,23 @@ def optimize(
     known("level", level, PIPELINES)
     inputs = as_tuple(example_inputs)
     refusals: list[PassError] = []
-    found: list[tuple[fx.GraphModule, Report]] = []
+    results: list[tuple[fx.GraphModule, Report]] = []
     for name in [route] if route else ROUTES:
         try:
-            found.append(_by_route(model, inputs, level, name, verify))
+            results.append(_optimize_by_route(model, inputs, level, name, verify))
         except PassError as error:
             if error.pass_name != "tracing":
                 raise
             refusals.append(error)
             continue
-        if not _norms(found[-1][0]):
+        if not _norms(results[-1][0]):
             break
-    if not found:
+    if not results:
         for other in refusals[1:]:
             refusals[0].add_note(f"and by the other route: {other}")
         raise refusals[0]
-    graph_module, report = min(found, key=lambda one: _norms(one[0]))  # the first of equals
+    # Of equal ones, min takes the first: "fx".
+    graph_module, report = min(results, key=lambda result: _norms(result[0]))
     models.record(
         graph_module,
         source=model,
@@ -92,28 +94,28 @@ def _norms(graph_module: fx.GraphModule) -> int:
     return sum(operation(node) == "batch_norm" for node in graph_module.graph.nodes)
 
 
-def _by_route(
+def _optimize_by_route(
     model: nn.Module, inputs: tuple[Any, ...], level: str, route: str, verify: bool
 ) -> tuple[fx.GraphModule, Report]:
-    graph_module, report = _optimized(model, inputs, level, route)
+    graph_module, report = _run_passes(model, inputs, level, route)
     report.route = route
     if verify:
         _verify(model, inputs, graph_module, level, route)
     return graph_module, report
 
 
-def _optimized(
+def _run_passes(
     model: nn.Module, inputs: tuple[Any, ...], level: str, route: str, checks: Iterable[Check] = ()
 ) -> tuple[fx.GraphModule, Report]:
-    """Trace and run the passes; the checks look at the traced graph, and again after each pass."""
-    # Kernels are prepared for a weight until it changes, and a tensor of inference mode does not
-    # count its changes.
+    """Trace and run the passes; the checks run on the traced graph, and again after each pass."""
+    # Not in inference mode: its tensors do not count their changes, and a packed weight
+    # (fused_layer.py) is kept until its weight has changed.
     with torch.inference_mode(False):
         graph_module = trace(model, inputs, route)
         for check in checks:
             check(graph_module)
-        # Every change takes at least one node away or puts it into its final form, so this bound is
-        # never the limit.
+        # Every change removes a node or puts one into its final form, so this many rounds are never
+        # needed.
         rounds = 2 + 2 * len(graph_module.graph.nodes)
         report = Passer(PIPELINES["fold"], checks, rounds=rounds).run(graph_module)
         if level == "inference":
@@ -122,25 +124,26 @@ def _optimized(
 
 
 def _verify(
-    model: nn.Module, inputs: tuple[Any, ...], made: fx.GraphModule, level: str, route: str
+    model: nn.Module, inputs: tuple[Any, ...], optimized: fx.GraphModule, level: str, route: str
 ) -> None:
-    """The last line of defence: `made` is handed out only if it answers like `model`.
+    """Raise `WrongAnswer` unless `optimized` answers like `model`.
 
-    Passes decline what they must not touch; this finds what they overlook, and the first pass after
-    which it is wrong.
+    Passes decline what they must not touch. This finds what they overlook: it runs them once more,
+    to name the first one after which the answers differ.
     """
     answers = Answers(model, inputs, any_batch=route == "fx")
-    reason = answers.difference(made)
+    reason = answers.difference(optimized)
     if reason is None:
         return
 
     def same_answers(graph_module: fx.GraphModule) -> None:
-        if (why := answers.difference(graph_module)) is not None:
-            raise AssertionError(why)
+        difference = answers.difference(graph_module)
+        if difference is not None:
+            raise AssertionError(difference)
 
     blamed = "optimize"
     try:
-        _optimized(model, inputs, level, route, [same_answers])
+        _run_passes(model, inputs, level, route, [same_answers])
     except CheckFailed as error:
         blamed = error.pass_name
     except AssertionError:
@@ -152,17 +155,18 @@ def _verify(
 
 
 def replay(model: nn.Module, level: str, route: str, shapes: list[list[Any]]) -> fx.GraphModule:
-    """Repeat an optimisation on a model with arbitrary weights, for the structure that the saved
-    tensors fit.
+    """Repeat an optimisation that a file records, on a model with any weights: the result has the
+    structure that the tensors of the file fit.
 
-    `shapes` has for each input its sizes and dtype, as recorded: `[[1, 3, 32, 32, "float32"]]`.
+    Args:
+        shapes: the sizes and dtype of each input: `[[1, 3, 32, 32, "float32"]]`.
     """
     inputs = tuple(_zeros(shape) for shape in shapes)
     return optimize(model.eval(), inputs, level, route, verify=False)[0]
 
 
 def as_tuple(example_inputs: Any) -> tuple[Any, ...]:
-    """The arguments of one call: a lone tensor stands for itself."""
+    """The arguments of one call; anything but a tuple or list is the only one."""
     return tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
 
 
@@ -174,7 +178,7 @@ def _described(inputs: Any) -> Any:
 
 
 def _zeros(described: Any) -> Any:
-    """An input that `_described` describes so."""
+    """An input of zeros, from its description by `_described`."""
     if isinstance(described, dict):
         return {key: _zeros(part) for key, part in described.items()}
     if not isinstance(described, list):

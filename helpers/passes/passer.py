@@ -24,19 +24,19 @@ from helpers.passes.elim_identity import DeadCode, ElimIdentity
 from helpers.passes.folder import Pass
 from helpers.passes.fusion import Contiguity, Fusion
 
-# In this order, round after round, until nothing changes. Each stands behind those that make work
-# for it:
+# In this order, round after round, until nothing changes. Each comes after those that make work for
+# it:
 FOLD = (
     Canonicalize,  # the patterns of all others are written in its forms
-    ConstantFolding,  # a constant that is computed becomes one that can go or be folded
-    ElimIdentity,  # before a layer gets a bias for adding 0; and it brings layer and norm together
+    ConstantFolding,  # makes constants that the others can remove or fold
+    ElimIdentity,  # before adding 0 would give a layer a bias; also brings layer and norm together
     LinearFolding,  # makes layers for the next three
-    ConvBnFolding,  # each of these takes what directly follows a layer, until nothing does
+    ConvBnFolding,  # this one and the next two fold what directly follows a layer
     ConvAddFolding,
     ConvMulFolding,
-    DeadCode,  # what the others have left behind and nothing reads
+    DeadCode,  # removes what the others have left and nothing reads
 )
-# Once, behind FOLD: into a fused layer nothing folds.
+# Once, after FOLD, because nothing can be folded into a fused layer.
 INFERENCE = (
     Fusion,
     Contiguity,  # looks for fused layers, which leave their results in another order in memory
@@ -47,12 +47,14 @@ Check = Callable[[fx.GraphModule], None]
 
 
 def size_of(graph_module: fx.GraphModule) -> tuple[int, int]:
-    """Nodes of a graph, inputs and output included, and its parameters; shared ones count once."""
+    """How many nodes a graph has, inputs and output included, and how many parameters; shared ones
+    count once.
+    """
     return len(graph_module.graph.nodes), sum(map(torch.Tensor.numel, graph_module.parameters()))
 
 
 class Row(NamedTuple):
-    """One run of one pass."""
+    """One run of one pass; `before` and `after` are sizes of the graph, see `size_of`."""
 
     name: str
     round: int
@@ -64,7 +66,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Report:
-    """All rows of one run, in order, and by which route the network became a graph."""
+    """The rows of one run, in order, and the route by which the network became a graph."""
 
     rows: list[Row] = field(default_factory=list)
     route: str = ""
@@ -78,24 +80,28 @@ class Report:
     def declined(self) -> list[tuple[str, str, str]]:
         """What was declined in the last run of each pass, as (pass, node, reason)."""
         last = {row.name: row.result.declined for row in self.rows}
-        found = [(name, *declined) for name, result in last.items() for declined in result]
-        return list(dict.fromkeys(found))
+        declined = [(name, *entry) for name, entries in last.items() for entry in entries]
+        return list(dict.fromkeys(declined))
 
     def table(self) -> Any:
         """A table of pandas with one line per pass and round."""
         import pandas as pd  # slow to load, and only tables need it
 
-        sizes = ["nodes_before", "nodes_after", "params_before", "params_after"]
         lines = [
-            (
-                *(row.name, row.round),
-                *(row.before[0], row.after[0], row.before[1], row.after[1]),
-                *(len(row.result.changed), len(row.result.declined)),
-                round(row.milliseconds, 2),
-            )
+            {
+                "pass": row.name,
+                "round": row.round,
+                "nodes_before": row.before[0],
+                "nodes_after": row.after[0],
+                "params_before": row.before[1],
+                "params_after": row.after[1],
+                "changed": len(row.result.changed),
+                "declined": len(row.result.declined),
+                "ms": round(row.milliseconds, 2),
+            }
             for row in self.rows
         ]
-        return pd.DataFrame(lines, columns=["pass", "round", *sizes, "changed", "declined", "ms"])
+        return pd.DataFrame(lines)
 
 
 class Passer:
@@ -158,7 +164,7 @@ class Passer:
                     size = size_of(graph_module)
                     unchanged = 0
                 report.rows.append(Row(a_pass.name, number, before, size, result, milliseconds))
-                if unchanged == len(self.passes):  # each has seen the graph as it is now
+                if unchanged == len(self.passes):  # all passes have seen the graph as it is now
                     return
         if self.rounds > 1 and self.passes:
             last = [row.name for row in report.rows[-len(self.passes) :] if row.result.changed]
@@ -202,8 +208,10 @@ def _named(error: Exception, name: str, report: Report) -> PassError:
 
 
 def known(kind: str, name: str, table: Mapping[str, Any]) -> Any:
-    """What a table has under a name; an error lists the near matches of a misspelt one, or all
-    there is.
+    """The entry of a table under a name; an error names those that are spelt nearly so, or all.
+
+    Args:
+        kind: what the table holds, for the error: "pass", "level".
     """
     if name not in table:
         near = difflib.get_close_matches(name, table, n=3, cutoff=0.5)
@@ -215,10 +223,11 @@ def known(kind: str, name: str, table: Mapping[str, Any]) -> Any:
 
 
 def _snapshot(graph_module: fx.GraphModule) -> Callable[[], None]:
-    """What puts a graph back, and what each module of its tree holds, when a pass has failed.
+    """Remember a graph and what its modules hold; returns the function that puts all of it back.
 
     Passes write new tensors instead of changing old ones, so it is enough to remember which object
-    stood where. The graph is a copy: nodes that the caller still holds are no longer part of it.
+    was where. What comes back is a copy of the graph: nodes that the caller still holds are no
+    longer part of it.
     """
     _lint("passer", graph_module)
     graph = copy.deepcopy(graph_module.graph)
@@ -237,7 +246,7 @@ def _snapshot(graph_module: fx.GraphModule) -> Callable[[], None]:
 
 
 def _lint(pass_name: str, graph_module: fx.GraphModule) -> None:
-    """A well-formed graph: inputs before users, nothing dangling, every target exists."""
+    """Check that a graph is well formed: inputs come before users, and every target exists."""
     try:
         graph_module.graph.lint()
     except RuntimeError as error:

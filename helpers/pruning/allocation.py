@@ -21,8 +21,7 @@ import torch
 from torch import fx, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from helpers.graphs.operations import KEEPS_SHAPE, called_module, operation
-from helpers.graphs.recording import perform
+from helpers.graphs.operations import KEEPS_SHAPE, called_module, operation, perform
 from helpers.passes.optimizer import as_tuple
 from helpers.pruning.groups import ChannelGroups, Group, PruneError
 from helpers.pruning.importance import COMPARABLE, Scores

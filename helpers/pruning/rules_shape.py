@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from helpers.graphs.recording import perform
+from helpers.graphs.operations import perform
 from helpers.pruning.labelling import Call, LabelledTensor, Number, uncut
 from helpers.pruning.reader import leaves
 from helpers.pruning.rules_value import unknown

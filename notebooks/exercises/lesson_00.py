@@ -45,44 +45,60 @@ def accuracy_oracle(inputs: dict, probe: dict) -> float:
 
 ITEMS = (
     Item(
-        "megabytes", size_cases, size_oracle, minutes=2, dots=1,
+        "megabytes",
+        size_cases,
+        size_oracle,
+        minutes=2,
+        dots=1,
         nudge="How many bits are in a byte, and how many bytes in 1 MB?",
         hint="Eight bits are one byte, and 1 MB is 1,000,000 bytes.",
         mistakes=(
             Mistake(
                 "Your result is eight times too large: the numbers are given in bits, and a file "
                 "is measured in bytes.",
-                wrong=" / 1e6", right=" / 8 / 1e6",
+                wrong=" / 1e6",
+                right=" / 8 / 1e6",
             ),
             Mistake(
                 "You divide by 1024 twice. A megabyte is 1,000,000 bytes here, as on a disk.",
-                wrong="1024**2", right="1e6",
+                wrong="1024**2",
+                right="1e6",
             ),
             Mistake(
                 "You round the bits of one number down to whole bytes. Two numbers of 4 bits "
                 "share a byte, so nothing is rounded.",
-                wrong="(bits // 8)", right="bits / 8",
+                wrong="(bits // 8)",
+                right="bits / 8",
             ),
         ),
     ),
     Item(
-        "accuracy_of", accuracy_cases, accuracy_oracle, view=lambda answer, probe: float(answer), minutes=4, dots=1,
+        "accuracy_of",
+        accuracy_cases,
+        accuracy_oracle,
+        view=lambda answer, probe: float(answer),
+        minutes=4,
+        dots=1,
         nudge="Which method of a tensor gives the index of the largest number in each row?",
-        hint="The predicted class is where a row is largest; return the fraction of rows that agree with the label.",
+        hint="The predicted class is where a row is largest; "
+        "return the fraction of rows that agree with the label.",
         mistakes=(
             Mistake(
                 "You look for the largest number in each column, which gives one answer per "
                 "class. The scores of one image stand in a row.",
-                wrong="argmax(0)", right="argmax(1)",
+                wrong="argmax(0)",
+                right="argmax(1)",
             ),
             Mistake(
                 "You count the images that are right. The accuracy is their share of all images.",
-                wrong=".sum()", right=".mean()",
+                wrong=".sum()",
+                right=".mean()",
             ),
             Mistake(
                 "Your accuracy is in percent. It should be a number between 0 and 1.",
-                wrong="return 100 * (", right="return (",
+                wrong="return 100 * (",
+                right="return (",
             ),
         ),
     ),
-)  # fmt: skip
+)

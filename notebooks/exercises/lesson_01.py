@@ -278,18 +278,26 @@ def fold_layers_oracle(inputs: dict, probe: dict) -> dict:
 
 ITEMS = (
     Item(
-        "output_size", output_size_cases, output_size_oracle, view=whole, minutes=5, dots=1,
+        "output_size",
+        output_size_cases,
+        output_size_oracle,
+        view=whole,
+        minutes=5,
+        dots=1,
         nudge="How far can the left edge of the window travel along the padded row?",
-        hint="Add the padding on both sides, count the steps that fit, round down, and do not forget the first position.",
+        hint="Add the padding on both sides, count the steps that fit, round down, and do not "
+        "forget the first position.",
         mistakes=(
             Mistake(
                 "You count the padding once. It is added on both sides of the row.",
-                wrong="padding", right="2 * padding",
+                wrong="padding",
+                right="2 * padding",
             ),
             Mistake(
                 "You count the steps that the window makes. It also has a first position, before "
                 "any step.",
-                wrong="", right=" + 1",
+                wrong="",
+                right=" + 1",
             ),
             Mistake(
                 "You round up. The window stays where it is when its next step would not fit, so "
@@ -300,35 +308,52 @@ ITEMS = (
         ),
     ),
     Item(
-        "convolve", convolve_cases, convolve_oracle, run=run_convolve, tolerance=CLOSE, minutes=10, dots=2,
+        "convolve",
+        convolve_cases,
+        convolve_oracle,
+        run=run_convolve,
+        tolerance=CLOSE,
+        minutes=10,
+        dots=2,
         nudge="Where in the padded image does the window of output (i, j) begin?",
         hint="Pad first; output (i, j) begins at row i * stride and column j * stride. Add b once.",
         mistakes=(
             Mistake(
                 "Your window moves by one pixel each time. How far apart are two neighbouring "
                 "outputs when the stride is 2?",
-                wrong="top, left = i, j", right="top, left = i * stride, j * stride",
+                wrong="top, left = i, j",
+                right="top, left = i * stride, j * stride",
             ),
             Mistake(
                 "The bias b is missing from your sums.",
-                wrong="(W", right="b + (W",
+                wrong="(W",
+                right="b + (W",
             ),
             Mistake(
                 "You flip the window before you multiply, as mathematicians do. The convolution "
                 "of a network takes W as it stands.",
-                wrong="W.flip(0, 1) * x[", right="W * x[",
+                wrong="W.flip(0, 1) * x[",
+                right="W * x[",
             ),
         ),
     ),
     Item(
-        "update_statistics", statistics_cases, statistics_oracle, tolerance=CLOSE, minutes=6, dots=2,
-        nudge="Part 0 is the mean, part 1 the variance. Which variance is stored, and how much of the old value stays?",
-        hint="Mean and var over axes (0, 2, 3), var with n - 1; then (1 - momentum) * old + momentum * new.",
+        "update_statistics",
+        statistics_cases,
+        statistics_oracle,
+        tolerance=CLOSE,
+        minutes=6,
+        dots=2,
+        nudge="Part 0 is the mean, part 1 the variance. Which variance is stored, and how much of "
+        "the old value stays?",
+        hint="Mean and var over axes (0, 2, 3), var with n - 1; "
+        "then (1 - momentum) * old + momentum * new.",
         mistakes=(
             Mistake(
                 "Your variance divides by n. BatchNorm stores the unbiased variance, which "
                 "divides by n - 1.",
-                wrong="unbiased=False", right="unbiased=True",
+                wrong="unbiased=False",
+                right="unbiased=True",
             ),
             Mistake(
                 "You have the two shares the wrong way round: momentum is the share of the new "
@@ -340,73 +365,104 @@ ITEMS = (
             Mistake(
                 "You store the standard deviation, which is the root of the variance. Part 1 is "
                 "a variance.",
-                wrong="y.std((0, 2, 3))", right="y.var((0, 2, 3), unbiased=True)",
+                wrong="y.std((0, 2, 3))",
+                right="y.var((0, 2, 3), unbiased=True)",
             ),
         ),
     ),
     Item(
-        "scale_and_shift", scale_and_shift_cases, scale_and_shift_oracle, tolerance=CLOSE, minutes=4, dots=1,
-        nudge="Read steps 3 and 5 of the derivation again, with the square root around the whole sum.",
-        hint="a is gamma over the square root of (variance + eps); c is what is left when y is zero.",
+        "scale_and_shift",
+        scale_and_shift_cases,
+        scale_and_shift_oracle,
+        tolerance=CLOSE,
+        minutes=4,
+        dots=1,
+        nudge="Read steps 3 and 5 of the derivation again, with the square root around the whole "
+        "sum.",
+        hint="a is gamma over the square root of (variance + eps); "
+        "c is what is left when y is zero.",
         mistakes=(
             Mistake(
                 "You leave out eps. It is added to the variance before the root is taken.",
-                wrong="variance", right="variance + eps",
+                wrong="variance",
+                right="variance + eps",
             ),
             Mistake(
                 "You divide by the variance. BatchNorm divides by its square root.",
-                wrong="(variance + eps)", right="torch.sqrt(variance + eps)",
+                wrong="(variance + eps)",
+                right="torch.sqrt(variance + eps)",
             ),
             Mistake(
                 "The mean enters your c with a plus sign. BatchNorm subtracts it.",
-                wrong="beta + a", right="beta - a",
+                wrong="beta + a",
+                right="beta - a",
             ),
             Mistake(
                 "You add eps to the root. It belongs under the root, added to the variance.",
-                wrong="(torch.sqrt(variance) + eps)", right="torch.sqrt(variance + eps)",
+                wrong="(torch.sqrt(variance) + eps)",
+                right="torch.sqrt(variance + eps)",
             ),
         ),
     ),
     Item(
-        "fold_into_convolution", fold_cases, fold_oracle, view=fold_view, tolerance=CLOSE, minutes=6, dots=2,
+        "fold_into_convolution",
+        fold_cases,
+        fold_oracle,
+        view=fold_view,
+        tolerance=CLOSE,
+        minutes=6,
+        dots=2,
         nudge="Which axis of W counts the output channels?",
-        hint="W has the shape (C_out, C_in, K, K): scale its first axis. A missing b counts as zero.",
+        hint="W has the shape (C_out, C_in, K, K): scale its first axis. A missing b counts as "
+        "zero.",
         mistakes=(
             Mistake(
                 "You scale the input channels. a has one number per output channel, and W counts "
                 "those on its first axis.",
-                wrong="a[None, :, None, None]", right="a[:, None, None, None]",
+                wrong="a[None, :, None, None]",
+                right="a[:, None, None, None]",
             ),
             Mistake(
                 "The bias b goes into your b' as it is. BatchNorm comes after it, so it is "
                 "scaled like everything else.",
-                wrong="b + beta", right="a * b + beta",
+                wrong="b + beta",
+                right="a * b + beta",
             ),
             Mistake(
                 "The convolution's own bias b is lost. It must appear in b'.",
-                wrong="beta", right="a * b + beta",
+                wrong="beta",
+                right="a * b + beta",
             ),
             Mistake(
                 "b is None where the convolution has no bias. Treat that as zeros.",
-                wrong="pass", right="if b is None:\n        b = torch.zeros_like(mu)",
+                wrong="pass",
+                right="if b is None:\n        b = torch.zeros_like(mu)",
             ),
         ),
     ),
     Item(
-        "fold_conv_bn", fold_layer_cases, fold_layers_oracle, run=run_fold_layers, tolerance=CLOSE, minutes=15,
+        "fold_conv_bn",
+        fold_layer_cases,
+        fold_layers_oracle,
+        run=run_fold_layers,
+        tolerance=CLOSE,
+        minutes=15,
         dots=3,
         nudge="First refuse what cannot be folded, then use your fold_into_convolution.",
-        hint="copy.deepcopy(conv) keeps its settings; give it new weight and bias. None stands for gamma 1, beta 0.",
+        hint="copy.deepcopy(conv) keeps its settings; "
+        "give it new weight and bias. None stands for gamma 1, beta 0.",
         mistakes=(
             Mistake(
                 "You change the convolution that you were given. Build the new layer from a copy "
                 "of it.",
-                wrong="conv", right="copy.deepcopy(conv)",
+                wrong="conv",
+                right="copy.deepcopy(conv)",
             ),
             Mistake(
                 "In training mode, BatchNorm takes its statistics from each batch, so it cannot "
                 "be folded. Refuse it with a ValueError.",
-                wrong="", right="bn.training or ",
+                wrong="",
+                right="bn.training or ",
             ),
             Mistake(
                 "Your new layer has lost settings of the old one. Look at stride, padding, "
@@ -416,4 +472,4 @@ ITEMS = (
             ),
         ),
     ),
-)  # fmt: skip
+)

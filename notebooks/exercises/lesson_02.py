@@ -356,8 +356,8 @@ ITEMS = (
         minutes=10,
         dots=2,
         nudge="Three steps: find the node, rewire its users, erase it.",
-        hint="node.replace_all_uses_with(node.args[0]), then graph.erase_node(node); go through a copy of the list, "
-        "and call graph_module.recompile() at the end.",
+        hint="node.replace_all_uses_with(node.args[0]), then graph.erase_node(node); "
+        "go through a copy of the list, and call graph_module.recompile() at the end.",
         mistakes=(
             Mistake(
                 "The identities are still in the graph. Move the readers of each one to its input, "
@@ -392,9 +392,11 @@ ITEMS = (
         view=runner_view,
         minutes=25,
         dots=3,
-        nudge="What has to be copied before a pass, so that it can be put back? When is it too late to copy it?",
-        hint="Inside two loops: saved = copy.deepcopy(graph_module.graph); try requires, run, ensures, lint, "
-        "recompile, checks; on an error graph_module.graph = saved, then raise PassFailed, with the name in front, or "
+        nudge="What has to be copied before a pass, so that it can be put back? When is it too "
+        "late to copy it?",
+        hint="Inside two loops: saved = copy.deepcopy(graph_module.graph); "
+        "try requires, run, ensures, lint, recompile, checks; "
+        "on an error graph_module.graph = saved, then raise PassFailed, with the name in front, or "
         "append it. Note the row and the name in any case, and stop when a round has no changes.",
         mistakes=(
             Mistake(

@@ -71,7 +71,8 @@ ITEMS = (
         minutes=15,
         dots=2,
         nudge="Two buffers are alive at the same time if each begins no later than the other ends.",
-        hint="Sort the buffers that are alive at the same time by offset, and take the first gap that is large enough.",
+        hint="Sort the buffers that are alive at the same time by offset, and take the first gap "
+        "that is large enough.",
         mistakes=(
             Mistake(
                 "You give every buffer a place of its own. Buffers that are never alive at the "

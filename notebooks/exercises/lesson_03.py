@@ -218,13 +218,21 @@ def fold_oracle(inputs: dict, probe: dict) -> dict:
 
 ITEMS = (
     Item(
-        "fold_addition", addition_cases, addition_oracle, view=convolved, tolerance=CLOSE, minutes=5, dots=1,
+        "fold_addition",
+        addition_cases,
+        addition_oracle,
+        view=convolved,
+        tolerance=CLOSE,
+        minutes=5,
+        dots=1,
         nudge="What shape does a bias have, and what shape does z have?",
-        hint="The new bias has one number per output channel: bring z to the shape (C,) first, then add.",
+        hint="The new bias has one number per output channel: bring z to the shape (C,) first, "
+        "then add.",
         mistakes=(
             Mistake(
                 "b is None where the convolution has no bias. Treat that as zeros.",
-                wrong="pass", right="if b is None:\n        b = torch.zeros(len(W), dtype=W.dtype)",
+                wrong="pass",
+                right="if b is None:\n        b = torch.zeros(len(W), dtype=W.dtype)",
             ),
             Mistake(
                 "You add z to the weights W, which are multiplied with the image. A constant "
@@ -233,34 +241,51 @@ ITEMS = (
             ),
             Mistake(
                 "The old bias b is lost. Add z to it.",
-                wrong="z.expand(len(W))", right="b + z",
+                wrong="z.expand(len(W))",
+                right="b + z",
             ),
         ),
     ),
     Item(
-        "fold_into_linear", linear_cases, linear_oracle, view=applied, tolerance=CLOSE, minutes=5, dots=1,
+        "fold_into_linear",
+        linear_cases,
+        linear_oracle,
+        view=applied,
+        tolerance=CLOSE,
+        minutes=5,
+        dots=1,
         nudge="Which axis of W counts the outputs?",
         hint="A linear layer's W has the shape (out, in): a multiplies the first axis.",
         mistakes=(
             Mistake(
                 "You scale the columns of W, which belong to the inputs. Each output is a row, "
                 "so a runs along the first axis.",
-                wrong="a", right="a[:, None]",
+                wrong="a",
+                right="a[:, None]",
             ),
             Mistake(
                 "The bias b goes in as it is. BatchNorm comes after it, so it is scaled as well.",
-                wrong="b - a * mu", right="a * (b - mu)",
+                wrong="b - a * mu",
+                right="a * (b - mu)",
             ),
             Mistake(
                 "You leave out eps. It is added to the variance before the root is taken.",
-                wrong="variance", right="variance + eps",
+                wrong="variance",
+                right="variance + eps",
             ),
         ),
     ),
     Item(
-        "scale_transposed", transposed_cases, transposed_oracle, view=transposed, tolerance=CLOSE, minutes=10, dots=3,
+        "scale_transposed",
+        transposed_cases,
+        transposed_oracle,
+        view=transposed,
+        tolerance=CLOSE,
+        minutes=10,
+        dots=3,
         nudge="Take one group first; with several, each group has its own piece of a.",
-        hint="W is (C_in, C_out / groups, K, K). Input channels of group g make the output channels of group g.",
+        hint="W is (C_in, C_out / groups, K, K). Input channels of group g make the output "
+        "channels of group g.",
         mistakes=(
             Mistake(
                 "You scale the input channels. In a transposed convolution the first axis of W "
@@ -275,32 +300,42 @@ ITEMS = (
         ),
     ),
     Item(
-        "careful_fold", fold_cases, fold_oracle, run=run_fold, tolerance=CLOSE, minutes=30, dots=3,
+        "careful_fold",
+        fold_cases,
+        fold_oracle,
+        run=run_fold,
+        tolerance=CLOSE,
+        minutes=30,
+        dots=3,
         nudge="Look at the name of the case: it says what the network does with its two layers.",
-        hint="Work on copy.deepcopy(model). Fold only if both nodes are calls of a module, if the convolution's has "
-        "one user, if its target is called once and no get_attr uses its weight, if the norm is in eval mode "
-        "with statistics, and if neither has hooks.",
+        hint="Work on copy.deepcopy(model). Fold only if both nodes are calls of a module, if the "
+        "convolution's has one user, if its target is called once and no get_attr uses its weight, "
+        "if the norm is in eval mode with statistics, and if neither has hooks.",
         mistakes=(
             Mistake(
                 "Something else reads the output of the convolution as well, and would now get "
                 "the normalised one. Fold only if it has one user.",
-                wrong="", right="len(source.users) == 1 and ",
+                wrong="",
+                right="len(source.users) == 1 and ",
             ),
             Mistake(
                 "A convolution that is called twice is still one module. Folding it for one call "
                 "changes the other call, too.",
-                wrong="", right=" and called.count(source.target) == 1",
+                wrong="",
+                right=" and called.count(source.target) == 1",
             ),
             Mistake(
                 "A hook runs whenever its layer is called, and can change what comes out. Leave "
                 "layers with hooks as they are.",
-                wrong="if not alone:", right="if not alone or watched:",
+                wrong="if not alone:",
+                right="if not alone or watched:",
             ),
             Mistake(
                 "The network also reads the weight of the convolution, in a get_attr node. "
                 "Folding would change what it reads.",
-                wrong="", right=" and source.target not in read",
+                wrong="",
+                right=" and source.target not in read",
             ),
         ),
     ),
-)  # fmt: skip
+)

@@ -40,7 +40,7 @@ def intensity_oracle(inputs: dict, probe: dict) -> float:
 
 
 class Rows(nn.Module):
-    """Layers in a row; what the listed ones put out is read a second time, by the sum at the end."""
+    """Layers in a row; the sum at the end reads what the listed ones put out a second time."""
 
     def __init__(self, kinds: list[str], read_twice: list[int]):
         super().__init__()
@@ -113,7 +113,8 @@ ITEMS = (
         minutes=6,
         dots=2,
         nudge="Count operations and bytes separately, then divide.",
-        hint="Two operations per multiply-add; bytes of input, weights and output, 4 each. groups divides W.",
+        hint="Two operations per multiply-add; "
+        "bytes of input, weights and output, 4 each. groups divides W.",
         mistakes=(
             Mistake(
                 "A multiply-add is two operations. You count it as one.",
@@ -145,7 +146,8 @@ ITEMS = (
         view=in_order,
         minutes=10,
         dots=2,
-        nudge="Two questions for each ReLU: which node does it use, and does anything else use that one?",
+        nudge="Two questions for each ReLU: which node does it use, and does anything else use "
+        "that one?",
         hint="The ReLU's operand must be a call to a Conv2d, and len(operand.users) must be 1.",
         mistakes=(
             Mistake(

@@ -162,7 +162,7 @@ def run_match(student: Mapping[str, Any], inputs: dict) -> dict:
 
 
 def match_oracle(inputs: dict, probe: dict) -> dict:
-    """No search: every way to give the pattern's names a value is tried, and looked at as a whole."""
+    """No search: every way to give the pattern's names a value is tried and seen as a whole."""
     nodes = list(expression(inputs).nodes)[:-1]
     names = sorted(set(re.findall(r"'([xyz])'", str(inputs["pattern"]))))
 
@@ -267,7 +267,8 @@ ITEMS = (
         minutes=12,
         dots=3,
         nudge="A path that comes back must first leave the group.",
-        hint="Start at the outside nodes that read from the group, follow the edges, and see if you come back into it.",
+        hint="Start at the outside nodes that read from the group, follow the edges, and see if "
+        "you come back into it.",
         mistakes=(
             Mistake(
                 "An edge that enters the group is no cycle yet. Its start must also be reached "
@@ -298,8 +299,9 @@ ITEMS = (
         minutes=25,
         dots=3,
         nudge="Yield the solutions one by one: only the last operand shows which of them holds.",
-        hint="A string: yield {**bound, pattern: node} if the name is free or bound to this node. A tuple: check "
-        "target and number of operands; for each order, match the first operand, and for each solution the rest.",
+        hint="A string: yield {**bound, pattern: node} if the name is free or bound to this node. "
+        "A tuple: check target and number of operands; "
+        "for each order, match the first operand, and for each solution the rest.",
         mistakes=(
             Mistake(
                 "You try the operands in one order only. For a commutative operation, try the "
@@ -334,9 +336,11 @@ ITEMS = (
         view=as_groups,
         minutes=25,
         dots=3,
-        nudge="Try the group with the node in it. Then draw every group as one dot: is there a cycle?",
-        hint="Give each node the number of its group, or itself, and look at the arrows between different ones. Take "
-        "away what no arrow points at, again and again; if something is left, there is a cycle.",
+        nudge="Try the group with the node in it. Then draw every group as one dot: is there a "
+        "cycle?",
+        hint="Give each node the number of its group, or itself, and look at the arrows between "
+        "different ones. Take away what no arrow points at, again and again; "
+        "if something is left, there is a cycle.",
         mistakes=(
             Mistake(
                 "Some of your groups wait for themselves. Before a node joins a group, look for "

@@ -129,23 +129,32 @@ def merge_oracle(inputs: dict, probe: dict) -> dict:
 
 ITEMS = (
     Item(
-        "keep_two_of_four", sparsity_cases, sparsity_oracle, view=sparsity_view, minutes=10, dots=2,
-        nudge="Reshape to rows of four. Which two of each row are kept is a question about magnitudes.",
-        hint="fours.abs().topk(2, dim=1).indices gives the indices, largest first; sort them. scatter puts the kept "
-        "values, taken with gather, into a matrix of zeros.",
+        "keep_two_of_four",
+        sparsity_cases,
+        sparsity_oracle,
+        view=sparsity_view,
+        minutes=10,
+        dots=2,
+        nudge="Reshape to rows of four. Which two of each row are kept is a question about "
+        "magnitudes.",
+        hint="fours.abs().topk(2, dim=1).indices gives the indices, largest first; "
+        "sort them. scatter puts the kept values, taken with gather, into a matrix of zeros.",
         mistakes=(
             Mistake(
                 "You compare the weights with their signs. A large negative weight matters as "
                 "much as a positive one, so compare magnitudes.",
-                wrong="fours", right="fours.abs()",
+                wrong="fours",
+                right="fours.abs()",
             ),
             Mistake(
                 "The places come in order of size. Sort them, so that they ascend in each row.",
-                wrong="", right=".sort(1).values",
+                wrong="",
+                right=".sort(1).values",
             ),
             Mistake(
                 "You keep the two smallest of each four. The largest should stay.",
-                wrong="topk(2, dim=1, largest=False)", right="topk(2, dim=1)",
+                wrong="topk(2, dim=1, largest=False)",
+                right="topk(2, dim=1)",
             ),
             Mistake(
                 "You choose among all weights of a row. Two must stay in every four neighbours.",
@@ -157,28 +166,36 @@ ITEMS = (
         ),
     ),
     Item(
-        "merge_permutes", permute_cases, merge_oracle, run=run_merge, minutes=20, dots=3,
-        nudge="Go through the nodes in order. If a permutation reads a permutation, it can read that one's input "
-        "instead, with other axes. Which ones?",
-        hint="Axis i of the result is axis inner[outer[i]] of the input. Write that into node.args; if the axes are "
-        "0, 1, 2, ..., rewire the node's users to its input. Then eliminate_dead_code and recompile. Bring axes "
-        "below 0 into range first, with %.",
+        "merge_permutes",
+        permute_cases,
+        merge_oracle,
+        run=run_merge,
+        minutes=20,
+        dots=3,
+        nudge="Go through the nodes in order. If a permutation reads a permutation, it can read "
+        "that one's input instead, with other axes. Which ones?",
+        hint="Axis i of the result is axis inner[outer[i]] of the input. Write that into "
+        "node.args; if the axes are 0, 1, 2, ..., rewire the node's users to its input. Then "
+        "eliminate_dead_code and recompile. Bring axes below 0 into range first, with %.",
         mistakes=(
             Mistake(
                 "You combine the axes in the wrong order. The outer permutation picks from what "
                 "the inner one has arranged.",
-                wrong="[axes[axis] for axis in inner]", right="[inner[axis] for axis in axes]",
+                wrong="[axes[axis] for axis in inner]",
+                right="[inner[axis] for axis in axes]",
             ),
             Mistake(
                 "The old permutations are still in the code. Remove from the graph what nothing "
                 "reads, which is dead code, and recompile at the end.",
-                wrong="", right="    graph.eliminate_dead_code()\n",
+                wrong="",
+                right="    graph.eliminate_dead_code()\n",
             ),
             Mistake(
                 "An axis may be negative, counted from the end. Bring all axes into the range "
                 "from 0 first.",
-                wrong="list(axes)", right="[axis % len(axes) for axis in axes]",
+                wrong="list(axes)",
+                right="[axis % len(axes) for axis in axes]",
             ),
         ),
     ),
-)  # fmt: skip
+)

@@ -164,59 +164,81 @@ def average_oracle(inputs: dict, probe: dict) -> dict:
 CLOSE = Tolerance(relative=1e-5, absolute=1e-6)  # an answer in float32 is right as well
 ITEMS = (
     Item(
-        "convolution_macs", macs_cases, macs_oracle, minutes=6, dots=1,
+        "convolution_macs",
+        macs_cases,
+        macs_oracle,
+        minutes=6,
+        dots=1,
         nudge="How many output numbers are there, and how long is the sum behind each?",
-        hint="Each output number sums over the window and over the input channels of its own group.",
+        hint="Each output number sums over the window and over the input channels of its own "
+        "group.",
         mistakes=(
             Mistake(
                 "You leave out groups. A filter reads only the input channels of its own group.",
-                wrong="c_in", right="(c_in // groups)",
+                wrong="c_in",
+                right="(c_in // groups)",
             ),
             Mistake(
                 "You count one sum per input pixel. With a stride there are fewer outputs than "
                 "that.",
-                wrong="size", right="size // stride",
+                wrong="size",
+                right="size // stride",
             ),
             Mistake(
                 "You count one side of the window. It has kernel x kernel weights.",
-                wrong="kernel", right="kernel**2",
+                wrong="kernel",
+                right="kernel**2",
             ),
             Mistake(
                 "Yours is twice as much: a multiplication and its addition count as one "
                 "multiply-add here.",
-                wrong="return 2 * ", right="return ",
+                wrong="return 2 * ",
+                right="return ",
             ),
         ),
     ),
     Item(
-        "block_weights", block_cases, block_oracle, minutes=4, dots=1,
+        "block_weights",
+        block_cases,
+        block_oracle,
+        minutes=4,
+        dots=1,
         nudge="Three convolutions: write down the shape of each weight tensor.",
         hint="Expand 1 x 1, depthwise 3 x 3 (one window per channel), project 1 x 1.",
         mistakes=(
             Mistake(
                 "Your middle convolution connects every channel with every other. A depthwise "
                 "one has a single window per channel.",
-                wrong="9 * hidden * hidden", right="9 * hidden",
+                wrong="9 * hidden * hidden",
+                right="9 * hidden",
             ),
             Mistake(
                 "You count one weight per channel in the middle. A depthwise window is 3 x 3.",
-                wrong="hidden", right="9 * hidden",
+                wrong="hidden",
+                right="9 * hidden",
             ),
             Mistake(
                 "The depthwise convolution in the middle is missing. It has weights, too.",
-                wrong="", right=" + 9 * hidden",
+                wrong="",
+                right=" + 9 * hidden",
             ),
             Mistake(
                 "You take the output channels times the expansion. The hidden width is a "
                 "multiple of c_in.",
-                wrong="expansion * c_out", right="expansion * c_in",
+                wrong="expansion * c_out",
+                right="expansion * c_in",
             ),
         ),
     ),
     Item(
-        "augment", augment_cases, augment_oracle, minutes=8, dots=2,
+        "augment",
+        augment_cases,
+        augment_oracle,
+        minutes=8,
+        dots=2,
         nudge="Where in the padded image must the window start so that the picture moves down?",
-        hint="Pad by 4 on all sides, then cut the window that starts at (4 - down, 4 - right); mirror the last axis.",
+        hint="Pad by 4 on all sides, then cut the window that starts at (4 - down, 4 - right); "
+        "mirror the last axis.",
         mistakes=(
             Mistake(
                 "Your pictures move in the opposite direction. For a picture to move down, the "
@@ -227,12 +249,14 @@ ITEMS = (
             Mistake(
                 "You turn pictures upside down. A mirror exchanges left and right, which is the "
                 "last axis.",
-                wrong="cut.flip(1)", right="cut.flip(2)",
+                wrong="cut.flip(1)",
+                right="cut.flip(2)",
             ),
             Mistake(
                 "You take the two shifts in the wrong order. The first moves down, the second to "
                 "the right.",
-                wrong="(right, down)", right="(down, right)",
+                wrong="(right, down)",
+                right="(down, right)",
             ),
             Mistake(
                 "What leaves your picture at one edge comes back at the other. Pad with zeros, "
@@ -246,14 +270,21 @@ ITEMS = (
         ),
     ),
     Item(
-        "rate_at", rate_cases, rate_oracle, tolerance=CLOSE, minutes=7, dots=2,
+        "rate_at",
+        rate_cases,
+        rate_oracle,
+        tolerance=CLOSE,
+        minutes=7,
+        dots=2,
         nudge="Two cases, and in the second the steps are counted from the end of the warm-up.",
-        hint="Before steps // 10: peak * (step + 1) / warm. Then: u = (step - warm) / (steps - warm) in the cosine.",
+        hint="Before steps // 10: peak * (step + 1) / warm. Then: u = (step - warm) / (steps - "
+        "warm) in the cosine.",
         mistakes=(
             Mistake(
                 "Your first step has a rate of 0, so it teaches nothing. The warm-up counts its "
                 "steps from 1.",
-                wrong="step / warm", right="(step + 1) / warm",
+                wrong="step / warm",
+                right="(step + 1) / warm",
             ),
             Mistake(
                 "There is no warm-up in yours. During the first tenth of the steps the rate "
@@ -263,28 +294,39 @@ ITEMS = (
             Mistake(
                 "Your cosine starts at step 0. It should start at the end of the warm-up, and "
                 "run over the steps that remain.",
-                wrong="step / steps", right="(step - warm) / (steps - warm)",
+                wrong="step / steps",
+                right="(step - warm) / (steps - warm)",
             ),
             Mistake(
                 "After the warm-up your rate is twice the peak. One plus a cosine begins at 2.",
-                wrong="(steps - warm)))", right="(steps - warm))) / 2",
+                wrong="(steps - warm)))",
+                right="(steps - warm))) / 2",
             ),
         ),
     ),
     Item(
-        "average_weights", average_cases, average_oracle, run=run_average, tolerance=CLOSE, minutes=5, dots=1,
+        "average_weights",
+        average_cases,
+        average_oracle,
+        run=run_average,
+        tolerance=CLOSE,
+        minutes=5,
+        dots=1,
         nudge="Which of the two gets the factor decay, the old average or the current weights?",
-        hint="A new dictionary over average.items(); tensor.is_floating_point() tells weights from counters.",
+        hint="A new dictionary over average.items(); "
+        "tensor.is_floating_point() tells weights from counters.",
         mistakes=(
             Mistake(
                 "You have the two shares the wrong way round. decay is the share of the old "
                 "average, which stays.",
-                wrong="(1 - decay) * old + decay * new", right="decay * old + (1 - decay) * new",
+                wrong="(1 - decay) * old + decay * new",
+                right="decay * old + (1 - decay) * new",
             ),
             Mistake(
                 "You average the counter as well. A whole number is taken over as it is now: ask "
                 "each tensor whether it is floating point.",
-                wrong="True", right="old.is_floating_point()",
+                wrong="True",
+                right="old.is_floating_point()",
             ),
             Mistake(
                 "You write into tensors that you were given. Make new ones, in a new dictionary.",
@@ -298,8 +340,9 @@ ITEMS = (
             Mistake(
                 "The counter in your average is the network's own tensor, and goes on counting "
                 "with it. Take a copy.",
-                wrong="new", right="new.clone()",
+                wrong="new",
+                right="new.clone()",
             ),
         ),
     ),
-)  # fmt: skip
+)

@@ -231,30 +231,47 @@ def as_groups(answer: list, probe: dict) -> list:
 
 ITEMS = (
     Item(
-        "weakest_channels", weakest_cases, weakest_oracle, view=as_set, minutes=5, dots=1,
+        "weakest_channels",
+        weakest_cases,
+        weakest_oracle,
+        view=as_set,
+        minutes=5,
+        dots=1,
         nudge="One number per filter first; then sort.",
-        hint="Add up the absolute values of all weights of a filter W[o], then take the smallest sums.",
+        hint="Add up the absolute values of all weights of a filter W[o], then take the smallest "
+        "sums.",
         mistakes=(
             Mistake(
                 "You add up weights with their signs, so they cancel. Add up absolute values.",
-                wrong="", right=".abs()",
+                wrong="",
+                right=".abs()",
             ),
             Mistake(
                 "You return the strongest filters. The weakest are wanted, which have the "
                 "smallest sums.",
-                wrong="argsort(descending=True)", right="argsort()",
+                wrong="argsort(descending=True)",
+                right="argsort()",
             ),
             Mistake(
                 "Your sums run over the filters. The first axis of W counts them, and each "
                 "filter needs a sum of its own.",
-                wrong="(0, 2, 3)", right="(1, 2, 3)",
+                wrong="(0, 2, 3)",
+                right="(1, 2, 3)",
             ),
         ),
     ),
     Item(
-        "loss_change", change_cases, change_oracle, run=run_change, tolerance=Tolerance(1e-5, 1e-8), minutes=10, dots=2,
-        nudge="torch.autograd.grad(loss(W), W) gives one slope per weight, if W is a tensor that requires a gradient.",
-        hint="Multiply weights and slopes, add up over each filter (all axes but the first), and only then take abs.",
+        "loss_change",
+        change_cases,
+        change_oracle,
+        run=run_change,
+        tolerance=Tolerance(1e-5, 1e-8),
+        minutes=10,
+        dots=2,
+        nudge="torch.autograd.grad(loss(W), W) gives one slope per weight, if W is a tensor that "
+        "requires a gradient.",
+        hint="Multiply weights and slopes, add up over each filter (all axes but the first), and "
+        "only then take abs.",
         mistakes=(
             Mistake(
                 "You take absolute values before you add up. Within a filter, changes of "
@@ -265,72 +282,97 @@ ITEMS = (
             Mistake(
                 "Some of your numbers are negative. A channel matters as much when the loss "
                 "falls: take the absolute value of each sum.",
-                wrong="", right=".abs()",
+                wrong="",
+                right=".abs()",
             ),
             Mistake(
                 "You add up slopes. To remove a weight moves it by its own value, so each slope "
                 "is multiplied by its weight.",
-                wrong="slopes", right="W * slopes",
+                wrong="slopes",
+                right="W * slopes",
             ),
             Mistake(
                 "You take the mean over a filter. The changes that its weights make add up.",
-                wrong=".mean(", right=".sum(",
+                wrong=".mean(",
+                right=".sum(",
             ),
         ),
     ),
     Item(
-        "cut_block", cut_cases, cut_oracle, run=run_cut, tolerance=Tolerance(1e-5, 1e-5), minutes=10, dots=2,
-        nudge="Five layers change, and the last BatchNorm does not: what it normalises are the block's outputs.",
-        hint="Copy the block; then set small.conv[0][0], [0][1], [1][0], [1][1] and small.conv[2], each from the layer "
-        "of the original: rows for the first two convolutions, columns for the last.",
+        "cut_block",
+        cut_cases,
+        cut_oracle,
+        run=run_cut,
+        tolerance=Tolerance(1e-5, 1e-5),
+        minutes=10,
+        dots=2,
+        nudge="Five layers change, and the last BatchNorm does not: what it normalises are the "
+        "block's outputs.",
+        hint="Copy the block; then set small.conv[0][0], [0][1], [1][0], [1][1] and small.conv[2], "
+        "each from the layer of the original: rows for the first two convolutions, columns for the "
+        "last.",
         mistakes=(
             Mistake(
                 "You cut the block that you were given. Work on a copy.",
-                wrong="block", right="copy.deepcopy(block)",
+                wrong="block",
+                right="copy.deepcopy(block)",
             ),
             Mistake(
                 "Your BatchNorms are new, without what the old ones have learned. Take over "
                 "weights, biases and statistics of the channels that stay.",
-                wrong="dict({", right="small.load_state_dict({",
+                wrong="dict({",
+                right="small.load_state_dict({",
             ),
             Mistake(
                 "The hidden channels are what the projection reads. In its weight they are "
                 "columns, not rows.",
-                wrong="rows=keep)", right="columns=keep)",
+                wrong="rows=keep)",
+                right="columns=keep)",
             ),
             Mistake(
                 "The shapes fit, but the projection reads other channels than those that you "
                 "kept. Cut the columns with keep as well.",
-                wrong="columns=torch.arange(len(keep)))", right="columns=keep)",
+                wrong="columns=torch.arange(len(keep)))",
+                right="columns=keep)",
             ),
         ),
     ),
     Item(
-        "tie_channels", tie_cases, tie_oracle, view=as_groups, minutes=20, dots=3,
-        nudge="root(name) follows the parents until a name is its own parent. Tie roots, never the names themselves.",
-        hint="Go through the steps twice. First tie: parent[root(source)] = root(name) for each source of a depthwise, "
-        "same or add step. Then collect: a step writes into the group of its own root, and a conv reads from that of "
-        "its input.",
+        "tie_channels",
+        tie_cases,
+        tie_oracle,
+        view=as_groups,
+        minutes=20,
+        dots=3,
+        nudge="root(name) follows the parents until a name is its own parent. Tie roots, never the "
+        "names themselves.",
+        hint="Go through the steps twice. First tie: parent[root(source)] = root(name) for each "
+        "source of a depthwise, same or add step. Then collect: a step writes into the group of "
+        "its own root, and a conv reads from that of its input.",
         mistakes=(
             Mistake(
                 "You tie the names themselves, and an earlier tie of the same name is lost. Tie "
                 "their roots.",
-                wrong="parent[source] = name", right="parent[root(source)] = root(name)",
+                wrong="parent[source] = name",
+                right="parent[root(source)] = root(name)",
             ),
             Mistake(
                 "A sum ties all of its inputs. You look at the first one only.",
-                wrong="for source in inputs[:1] if", right="for source in inputs if",
+                wrong="for source in inputs[:1] if",
+                right="for source in inputs if",
             ),
             Mistake(
                 "A depthwise convolution works on each channel alone, so its output is tied to "
                 "its input.",
-                wrong='("same", "add")', right='("depthwise", "same", "add")',
+                wrong='("same", "add")',
+                right='("depthwise", "same", "add")',
             ),
             Mistake(
                 "A convolution's columns belong to the channels that it reads: to the group of "
                 "its input, not to its own.",
-                wrong="root(name)", right="root(inputs[0])",
+                wrong="root(name)",
+                right="root(inputs[0])",
             ),
         ),
     ),
-)  # fmt: skip
+)

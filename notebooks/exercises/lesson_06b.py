@@ -85,14 +85,22 @@ def as_numbers(answer: Any, probe: dict) -> list[str]:
 
 ITEMS = (
     Item(
-        "fill_up", fill_cases, fill_oracle, run=run_fill, tolerance=Tolerance(1e-5, 1e-5), minutes=8, dots=2,
+        "fill_up",
+        fill_cases,
+        fill_oracle,
+        run=run_fill,
+        tolerance=Tolerance(1e-5, 1e-5),
+        minutes=8,
+        dots=2,
         nudge="-len(W1) % multiple says how many channels are missing; it is 0 where none is.",
-        hint="Put rows of zeros below W1, zeros after b1, and columns of zeros (axis 1) behind those of W2: torch.cat.",
+        hint="Put rows of zeros below W1, zeros after b1, and columns of zeros (axis 1) behind "
+        "those of W2: torch.cat.",
         mistakes=(
             Mistake(
                 "Where the number is already a multiple, you still add channels. None is "
                 "missing there.",
-                wrong="multiple - len(W1) % multiple", right="-len(W1) % multiple",
+                wrong="multiple - len(W1) % multiple",
+                right="-len(W1) % multiple",
             ),
             Mistake(
                 "The new channels stand in front of the old ones in the first layer, and behind "
@@ -103,33 +111,45 @@ ITEMS = (
             Mistake(
                 "The second layer does not read the new channels yet. W2 needs a column for each "
                 "of them.",
-                wrong="W2", right="torch.cat([W2, columns], 1)",
+                wrong="W2",
+                right="torch.cat([W2, columns], 1)",
             ),
         ),
     ),
     Item(
-        "keep_blocks", block_cases, block_oracle, view=as_numbers, minutes=10, dots=2,
-        nudge="First how many: size - int(size * ratio) at least. -(-a // b) * b rounds a up to a multiple of b.",
-        hint="Take min(size, the rounded number) of importance.argsort(descending=True), and sort these indices.",
+        "keep_blocks",
+        block_cases,
+        block_oracle,
+        view=as_numbers,
+        minutes=10,
+        dots=2,
+        nudge="First how many: size - int(size * ratio) at least. -(-a // b) * b rounds a up to a "
+        "multiple of b.",
+        hint="Take min(size, the rounded number) of importance.argsort(descending=True), and sort "
+        "these indices.",
         mistakes=(
             Mistake(
                 "You round down, so fewer channels stay than the ratio asks for. Round up to a "
                 "multiple.",
-                wrong="least // multiple * multiple", right="-(-least // multiple) * multiple",
+                wrong="least // multiple * multiple",
+                right="-(-least // multiple) * multiple",
             ),
             Mistake(
                 "Your channels are in order of importance. Sort their indices, so that they keep "
                 "the order of the layer.",
-                wrong="", right=".sort().values",
+                wrong="",
+                right=".sort().values",
             ),
             Mistake(
                 "You keep the share that ratio names. It is the share to be removed.",
-                wrong="int(size * ratio)", right="size - int(size * ratio)",
+                wrong="int(size * ratio)",
+                right="size - int(size * ratio)",
             ),
             Mistake(
                 "You keep the least important channels. The most important should stay.",
-                wrong="descending=False", right="descending=True",
+                wrong="descending=False",
+                right="descending=True",
             ),
         ),
     ),
-)  # fmt: skip
+)

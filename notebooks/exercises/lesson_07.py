@@ -1,4 +1,4 @@
-"""Lesson 07. The oracles let torch do the bookkeeping, or do by hand what torch's optimizer does."""
+"""Lesson 07. The oracles let torch do the bookkeeping, or do by hand what its optimizer does."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -136,13 +136,20 @@ def teaching_oracle(inputs: dict, probe: dict) -> list:
 
 ITEMS = (
     Item(
-        "recalibrated_statistics", statistics_cases, statistics_oracle, tolerance=CLOSE, minutes=6, dots=1,
+        "recalibrated_statistics",
+        statistics_cases,
+        statistics_oracle,
+        tolerance=CLOSE,
+        minutes=6,
+        dots=1,
         nudge="Over which axes does the mean of one channel run?",
-        hint="One mean and variance per channel and batch, over images, rows and columns; then the plain average.",
+        hint="One mean and variance per channel and batch, over images, rows and columns; "
+        "then the plain average.",
         mistakes=(
             Mistake(
                 "You return standard deviations. BatchNorm stores variances.",
-                wrong=".std(", right=".var(",
+                wrong=".std(",
+                right=".var(",
             ),
             Mistake(
                 "Only the last batch counts in yours. Average over all batches.",
@@ -151,24 +158,33 @@ ITEMS = (
             Mistake(
                 "You add up the statistics of the batches. An average is the sum divided by the "
                 "number of batches.",
-                wrong="means.sum(0), variances.sum(0)", right="means.mean(0), variances.mean(0)",
+                wrong="means.sum(0), variances.sum(0)",
+                right="means.mean(0), variances.mean(0)",
             ),
         ),
     ),
     Item(
-        "distillation_loss", distillation_cases, distillation_oracle, tolerance=CLOSE, minutes=8, dots=2,
+        "distillation_loss",
+        distillation_cases,
+        distillation_oracle,
+        tolerance=CLOSE,
+        minutes=8,
+        dots=2,
         nudge="Soften both answers with the temperature before you compare them.",
-        hint="Soften both, sum p * (log p - log q) over the classes, average over the images, times T squared.",
+        hint="Soften both, sum p * (log p - log q) over the classes, average over the images, "
+        "times T squared.",
         mistakes=(
             Mistake(
                 "The factor T squared is missing. Without it the slopes get small when the "
                 "temperature is high.",
-                wrong="", right="temperature**2 * ",
+                wrong="",
+                right="temperature**2 * ",
             ),
             Mistake(
                 "You have teacher and student the wrong way round. The divergence weighs the "
                 "classes with the teacher's probabilities.",
-                wrong="q * (q / p)", right="p * (p / q)",
+                wrong="q * (q / p)",
+                right="p * (p / q)",
             ),
             Mistake(
                 "The answers are not softened. Divide both logits by the temperature before the "
@@ -179,41 +195,54 @@ ITEMS = (
             Mistake(
                 "You average over the classes as well. Sum over them, then take the mean over "
                 "the images.",
-                wrong=".mean()", right=".sum(1).mean()",
+                wrong=".mean()",
+                right=".sum(1).mean()",
             ),
         ),
     ),
     Item(
-        "train_with_teacher", teaching_cases, teaching_oracle, run=teaching_run, tolerance=CLOSE, minutes=18, dots=3,
-        nudge="Which mode does each network belong in, and what is the rate of the very first step?",
-        hint="Student to train(), teacher to eval() and under no_grad. For each batch: set the rate, both answers, the "
-        "mixed loss, zero_grad, backward, step. Return the student in eval mode.",
+        "train_with_teacher",
+        teaching_cases,
+        teaching_oracle,
+        run=teaching_run,
+        tolerance=CLOSE,
+        minutes=18,
+        dots=3,
+        nudge="Which mode does each network belong in, and what is the rate of the very first "
+        "step?",
+        hint="Student to train(), teacher to eval() and under no_grad. For each batch: set the "
+        "rate, both answers, the mixed loss, zero_grad, backward, step. Return the student in eval "
+        "mode.",
         mistakes=(
             Mistake(
                 "Your student is in evaluation mode while it learns, so its BatchNorms learn "
                 "nothing. Set it to training mode first.",
-                wrong="student.eval()", right="student.train()",
+                wrong="student.eval()",
+                right="student.train()",
             ),
             Mistake(
                 "The teacher is in training mode, and its statistics move with every batch. Set "
                 "it to eval mode.",
-                wrong="teacher.train()", right="teacher.eval()",
+                wrong="teacher.train()",
+                right="teacher.eval()",
             ),
             Mistake(
                 "The gradients of all batches so far add up. Clear them before every backward "
                 "pass.",
-                wrong="", right="        optimizer.zero_grad()\n",
+                wrong="",
+                right="        optimizer.zero_grad()\n",
             ),
             Mistake(
-                "The rate falls one step too early. The very first step should have the full "
-                "rate.",
-                wrong="1 - (step + 1) / len(batches)", right="1 - step / len(batches)",
+                "The rate falls one step too early. The very first step should have the full rate.",
+                wrong="1 - (step + 1) / len(batches)",
+                right="1 - step / len(batches)",
             ),
             Mistake(
                 "The rate stays the same in yours. It should fall in a straight line, from step "
                 "to step.",
-                wrong="rate", right="rate * (1 - step / len(batches))",
+                wrong="rate",
+                right="rate * (1 - step / len(batches))",
             ),
         ),
     ),
-)  # fmt: skip
+)

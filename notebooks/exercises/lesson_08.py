@@ -36,7 +36,7 @@ def choose_cases(rng: torch.Generator) -> list[Case]:
 
 
 def choose_oracle(inputs: dict, probe: dict) -> list:
-    """Lay out the marks; the distance of two is the scale, the mark nearest to 0 is the zero point."""
+    """Lay out the marks: the distance of two is the scale, the one nearest to 0 the zero point."""
     ends = [float(min(0, inputs["x"].min())), float(max(0, inputs["x"].max()))]
     marks = torch.linspace(*ends, 2 ** inputs["bits"], dtype=torch.float64)
     return [float(marks[1] - marks[0]), float(marks.abs().argmin())]
@@ -214,13 +214,21 @@ def least_score(expected: list, observed: list, submitted: int) -> Verdict:
 
 ITEMS = (
     Item(
-        "choose_scale", choose_cases, choose_oracle, view=two_numbers, tolerance=CLOSE, minutes=6, dots=1,
+        "choose_scale",
+        choose_cases,
+        choose_oracle,
+        view=two_numbers,
+        tolerance=CLOSE,
+        minutes=6,
+        dots=1,
         nudge="How many steps lie between the first code and the last?",
-        hint="Widen the range to take in 0 first. The codes run from 0 to 2**bits - 1: one step fewer than codes.",
+        hint="Widen the range to take in 0 first. The codes run from 0 to 2**bits - 1: one step "
+        "fewer than codes.",
         mistakes=(
             Mistake(
                 "You divide by the number of codes. Between them there is one step fewer.",
-                wrong="2**bits", right="(2**bits - 1)",
+                wrong="2**bits",
+                right="(2**bits - 1)",
             ),
             Mistake(
                 "Your range does not always take in 0, and the number 0 needs a code of its own. "
@@ -230,22 +238,31 @@ ITEMS = (
             ),
             Mistake(
                 "You always take 8 bits. Their number is the argument bits.",
-                wrong="255", right="2**bits - 1",
+                wrong="255",
+                right="2**bits - 1",
             ),
             Mistake(
                 "You drop the fraction of the zero point. Round it to the nearest code.",
-                wrong="int(-low / scale)", right="round(-low / scale)",
+                wrong="int(-low / scale)",
+                right="round(-low / scale)",
             ),
         ),
     ),
     Item(
-        "to_codes", quantize_cases, quantize_oracle, view=as_numbers, minutes=4, dots=1,
+        "to_codes",
+        quantize_cases,
+        quantize_oracle,
+        view=as_numbers,
+        minutes=4,
+        dots=1,
         nudge="Which of rounding, shifting and clamping comes last?",
-        hint="Divide, round, add the zero point, and clamp last: values outside the range take the outermost code.",
+        hint="Divide, round, add the zero point, and clamp last: values outside the range take the "
+        "outermost code.",
         mistakes=(
             Mistake(
                 "Values outside the range get codes that do not exist. Clamp the codes.",
-                wrong="", right=".clamp(0, 2**bits - 1)",
+                wrong="",
+                right=".clamp(0, 2**bits - 1)",
             ),
             Mistake(
                 "You clamp too early. The zero point moves the codes, so clamp last.",
@@ -253,24 +270,33 @@ ITEMS = (
             ),
             Mistake(
                 "You drop the fraction. Round to the nearest code.",
-                wrong="torch.trunc(x / scale)", right="torch.round(x / scale)",
+                wrong="torch.trunc(x / scale)",
+                right="torch.round(x / scale)",
             ),
             Mistake(
                 "The zero point is missing. It is the code that stands for the number 0.",
-                wrong="", right=" + zero_point",
+                wrong="",
+                right=" + zero_point",
             ),
         ),
     ),
     Item(
-        "there_and_back", quantize_cases, back_oracle, tolerance=CLOSE, minutes=3, dots=1,
+        "there_and_back",
+        quantize_cases,
+        back_oracle,
+        tolerance=CLOSE,
+        minutes=3,
+        dots=1,
         nudge="Which real number should come back for the code that equals the zero point?",
-        hint="Call to_codes to get the codes. To come back, subtract the zero point first, then multiply by the scale. "
-        "Codes of type uint8 wrap below 0: turn them into numbers like x first.",
+        hint="Call to_codes to get the codes. To come back, subtract the zero point first, then "
+        "multiply by the scale. Codes of type uint8 wrap below 0: turn them into numbers like x "
+        "first.",
         mistakes=(
             Mistake(
                 "The zero point is still in what comes back. It has to be subtracted from the "
                 "codes.",
-                wrong="", right=" - zero_point",
+                wrong="",
+                right=" - zero_point",
             ),
             Mistake(
                 "You subtract the zero point from the real numbers. It is a code, so subtract it "
@@ -285,19 +311,27 @@ ITEMS = (
         ),
     ),
     Item(
-        "silence", dead_cases, dead_oracle, minutes=5, dots=2,
-        nudge="With the filter changed alone: what does the BatchNorm make of the layer's new output?",
-        hint="Filters of 0 give the output 0. BatchNorm gives beta for the mean, so the mean has to be 0 there, too.",
+        "silence",
+        dead_cases,
+        dead_oracle,
+        minutes=5,
+        dots=2,
+        nudge="With the filter changed alone: what does the BatchNorm make of the layer's new "
+        "output?",
+        hint="Filters of 0 give the output 0. BatchNorm gives beta for the mean, so the mean has "
+        "to be 0 there, too.",
         mistakes=(
             Mistake(
                 "The filters are silent, but BatchNorm still subtracts the old mean from zeros. "
                 "Which mean would leave them at 0?",
-                wrong="", right="    mean[variance < 1e-8] = 0\n",
+                wrong="",
+                right="    mean[variance < 1e-8] = 0\n",
             ),
             Mistake(
                 "The dead channels still compute something. Their filters have to become 0 as "
                 "well.",
-                wrong="", right="    weight[variance < 1e-8] = 0\n",
+                wrong="",
+                right="    weight[variance < 1e-8] = 0\n",
             ),
             Mistake(
                 "You look for a variance of exactly 0. Dead channels have a very small one: "
@@ -310,78 +344,108 @@ ITEMS = (
         ),
     ),
     Item(
-        "round_per_channel", per_channel_cases, per_channel_oracle, tolerance=CLOSE, minutes=6, dots=2,
+        "round_per_channel",
+        per_channel_cases,
+        per_channel_oracle,
+        tolerance=CLOSE,
+        minutes=6,
+        dots=2,
         nudge="The scales need a shape in which each is multiplied with its own filter.",
         hint="One scale for each W[o]: its largest absolute value over 127, shaped so that it "
         "multiplies axis 0. Where a filter is all zeros, any scale but 0 will do.",
         mistakes=(
             Mistake(
                 "You use one scale for the whole layer. Each filter has its own.",
-                wrong="W.abs().amax()", right="W.abs().amax((1, 2, 3), keepdim=True)",
+                wrong="W.abs().amax()",
+                right="W.abs().amax((1, 2, 3), keepdim=True)",
             ),
             Mistake(
                 "Your scales belong to the input channels. The first axis of W counts the "
                 "filters, so take the maximum over the other three.",
-                wrong="(0, 2, 3)", right="(1, 2, 3)",
+                wrong="(0, 2, 3)",
+                right="(1, 2, 3)",
             ),
             Mistake(
                 "A filter of zeros gets a scale of 0, and 0 / 0 is nan. Give it any other scale.",
-                wrong="", right=".clamp(min=1e-12)",
+                wrong="",
+                right=".clamp(min=1e-12)",
             ),
             Mistake(
                 "You return the codes. Multiply them by the scale to get weights back.",
-                wrong="torch.round(W / scale)", right="torch.round(W / scale) * scale",
+                wrong="torch.round(W / scale)",
+                right="torch.round(W / scale) * scale",
             ),
         ),
     ),
     Item(
-        "size_in_bytes", size_cases, size_oracle, view=lambda answer, probe: int(answer), minutes=4, dots=1,
-        nudge="Which tensors does a file hold beside the parameters, and does a zero take less room?",
-        hint="model.state_dict() has every parameter and buffer; numel() times element_size() are the bytes of one.",
+        "size_in_bytes",
+        size_cases,
+        size_oracle,
+        view=lambda answer, probe: int(answer),
+        minutes=4,
+        dots=1,
+        nudge="Which tensors does a file hold beside the parameters, and does a zero take less "
+        "room?",
+        hint="model.state_dict() has every parameter and buffer; "
+        "numel() times element_size() are the bytes of one.",
         mistakes=(
             Mistake(
                 "You count the parameters. A file also holds the buffers, such as BatchNorm's "
                 "statistics.",
-                wrong="parameters()", right="state_dict().values()",
+                wrong="parameters()",
+                right="state_dict().values()",
             ),
             Mistake(
                 "Not every number takes 4 bytes. Ask each tensor for the size of one of its "
                 "elements.",
-                wrong="4", right="t.element_size()",
+                wrong="4",
+                right="t.element_size()",
             ),
             Mistake(
                 "You count numbers. How many bytes does each of them take?",
-                wrong="", right=" * t.element_size()",
+                wrong="",
+                right=" * t.element_size()",
             ),
             Mistake(
                 "You leave out zeros. In a file a zero takes as much room as any other number.",
-                wrong="int(t.count_nonzero())", right="t.numel()",
+                wrong="int(t.count_nonzero())",
+                right="t.numel()",
             ),
         ),
     ),
     Item(
-        "least_error", least_cases, least_oracle, view=least_view, score=least_score, minutes=12, dots=2,
+        "least_error",
+        least_cases,
+        least_oracle,
+        view=least_view,
+        score=least_score,
+        minutes=12,
+        dots=2,
         nudge="Errors are measured on all values, also on those that the narrower range cuts off.",
-        hint="For each share: the ends, choose_scale of the two ends, there_and_back of all values, the mean square of "
-        "what changed. Return the ends with the least of these.",
+        hint="For each share: the ends, choose_scale of the two ends, there_and_back of all "
+        "values, the mean square of what changed. Return the ends with the least of these.",
         mistakes=(
             Mistake(
                 "You measure the error inside the range only. Values that are cut off change "
                 "most: compare with all values as they were.",
-                wrong="bits) - values.clamp(*ends))", right="bits) - values)",
+                wrong="bits) - values.clamp(*ends))",
+                right="bits) - values)",
             ),
             Mistake(
                 "You compare the largest errors. The mean of the squares is wanted.",
-                wrong=".abs().max()", right=".square().mean()",
+                wrong=".abs().max()",
+                right=".square().mean()",
             ),
             Mistake(
                 "You return the range with the largest error. The least is wanted.",
-                wrong="return max(", right="return min(",
+                wrong="return max(",
+                right="return min(",
             ),
             Mistake(
                 "You narrow the range on one side. Both ends take the same share.",
-                wrong="(low, high * share)", right="(low * share, high * share)",
+                wrong="(low, high * share)",
+                right="(low * share, high * share)",
             ),
         ),
     ),
-)  # fmt: skip
+)

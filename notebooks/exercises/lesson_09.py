@@ -307,18 +307,25 @@ def shortcut_oracle(inputs: dict, probe: dict) -> torch.Tensor:
 
 ITEMS = (
     Item(
-        "fixed_point", fixed_point_cases, fixed_point_oracle, view=whole_pair, minutes=8, dots=2,
+        "fixed_point",
+        fixed_point_cases,
+        fixed_point_oracle,
+        view=whole_pair,
+        minutes=8,
+        dots=2,
         nudge="Doubling changes the shift by one; when does the factor have 31 bits?",
-        hint="Double the factor until it is at least 2**30; the shift counts how often. Round once, at the end.",
+        hint="Double the factor until it is at least 2**30; "
+        "the shift counts how often. Round once, at the end.",
         mistakes=(
             Mistake(
-                "You double once too often. A number of 31 bits is at least 2**30 and below "
-                "2**31.",
-                wrong="2**31", right="2**30",
+                "You double once too often. A number of 31 bits is at least 2**30 and below 2**31.",
+                wrong="2**31",
+                right="2**30",
             ),
             Mistake(
                 "You drop the fraction. Round to the nearest whole number.",
-                wrong="int(factor)", right="round(factor)",
+                wrong="int(factor)",
+                right="round(factor)",
             ),
             Mistake(
                 "Your shift is the same for every factor. Double each one until it has 31 bits, "
@@ -328,10 +335,15 @@ ITEMS = (
         ),
     ),
     Item(
-        "rescale", rescale_cases, rescale_oracle, view=whole, minutes=12, dots=3,
+        "rescale",
+        rescale_cases,
+        rescale_oracle,
+        view=whole,
+        minutes=12,
+        dots=3,
         nudge="What would you add before a shift so that it rounds to the nearest?",
-        hint="Whole numbers only: >> rounds down, so add nearly half first; a half goes to the even "
-        "neighbour. Everything must also work on tensors of int64.",
+        hint="Whole numbers only: >> rounds down, so add nearly half first; "
+        "a half goes to the even neighbour. Everything must also work on tensors of int64.",
         mistakes=(
             Mistake(
                 "A shift rounds down. To round to the nearest, add nearly half of what is "
@@ -351,43 +363,59 @@ ITEMS = (
         ),
     ),
     Item(
-        "integer_layer", layer_cases, layer_oracle, view=as_numbers, tolerance=EXACT,
-        minutes=10, dots=2,
+        "integer_layer",
+        layer_cases,
+        layer_oracle,
+        view=as_numbers,
+        tolerance=EXACT,
+        minutes=10,
+        dots=2,
         nudge="Four steps: sum of products, bias, rescaling, clamp. Which type holds each?",
-        hint="Widen to int64 before you multiply, and subtract zero_in from the codes. Call rescale "
-        "for the sums; zero_out comes after it.",
+        hint="Widen to int64 before you multiply, and subtract zero_in from the codes. Call "
+        "rescale for the sums; zero_out comes after it.",
         mistakes=(
             Mistake(
                 "zero_in is the code of the number 0. Subtract it from the codes before you "
                 "multiply.",
-                wrong="", right=" - zero_in",
+                wrong="",
+                right=" - zero_in",
             ),
             Mistake(
                 "The bias is missing. It is added to the sums, before they are rescaled.",
-                wrong="", right=" + bias",
+                wrong="",
+                right=" + bias",
             ),
             Mistake(
                 "Codes below 0 and above 255 wrap around in uint8. Clamp them first.",
-                wrong="", right=".clamp(0, 255)",
+                wrong="",
+                right=".clamp(0, 255)",
             ),
             Mistake(
                 "A shift alone rounds down. rescale rounds to the nearest.",
-                wrong="((total * multiplier) >> shift)", right="rescale(total, multiplier, shift)",
+                wrong="((total * multiplier) >> shift)",
+                right="rescale(total, multiplier, shift)",
             ),
         ),
     ),
     Item(
-        "integer_convolution", convolution_cases, convolution_oracle, view=as_numbers,
-        tolerance=EXACT, minutes=10, dots=3,
+        "integer_convolution",
+        convolution_cases,
+        convolution_oracle,
+        view=as_numbers,
+        tolerance=EXACT,
+        minutes=10,
+        dots=3,
         nudge="What must stand outside the image: the number 0, or the code 0?",
-        hint="Subtract zero_in from the codes first, so that the padding's 0 means 0. F.conv2d in float64 is exact for "
-        "whole numbers below 2**53; turn its result into int64 and call rescale: a float64 is "
-        "too short for the product with the multiplier. multiplier[:, None, None] gives each channel its own.",
+        hint="Subtract zero_in from the codes first, so that the padding's 0 means 0. F.conv2d in "
+        "float64 is exact for whole numbers below 2**53; "
+        "turn its result into int64 and call rescale: a float64 is too short for the product with "
+        "the multiplier. multiplier[:, None, None] gives each channel its own.",
         mistakes=(
             Mistake(
                 "zero_in is the code of the number 0. Subtract it from the codes before you "
                 "multiply.",
-                wrong="", right=" - zero_in",
+                wrong="",
+                right=" - zero_in",
             ),
             Mistake(
                 "Outside the image you put the code 0, which is not the number 0. Subtract "
@@ -398,16 +426,24 @@ ITEMS = (
             Mistake(
                 "You subtract in uint8, where numbers below 0 wrap around. Change the type "
                 "before you subtract.",
-                wrong="(codes - zero_in).double()", right="codes.double() - zero_in",
+                wrong="(codes - zero_in).double()",
+                right="codes.double() - zero_in",
             ),
             Mistake(
                 "A shift alone rounds down. rescale rounds to the nearest.",
-                wrong="((total * multiplier) >> shift)", right="rescale(total, multiplier, shift)",
+                wrong="((total * multiplier) >> shift)",
+                right="rescale(total, multiplier, shift)",
             ),
         ),
     ),
     Item(
-        "add_shortcut", shortcut_cases, shortcut_oracle, view=as_numbers, tolerance=EXACT, minutes=8, dots=2,
+        "add_shortcut",
+        shortcut_cases,
+        shortcut_oracle,
+        view=as_numbers,
+        tolerance=EXACT,
+        minutes=8,
+        dots=2,
         nudge="How often is anything rounded?",
         hint="Widen to int64, multiply the sums and residual - zero_residual by their factors, and "
         "add both. rescale with a multiplier of 1 only rounds and shifts.",
@@ -415,7 +451,8 @@ ITEMS = (
             Mistake(
                 "zero_residual is the code of the number 0 in the shortcut. Subtract it from the "
                 "codes first.",
-                wrong="", right=" - zero_residual",
+                wrong="",
+                right=" - zero_residual",
             ),
             Mistake(
                 "You round twice, once for each part. Add the two products, and round their sum "
@@ -427,12 +464,14 @@ ITEMS = (
             Mistake(
                 "The sums are int32, and their products do not fit. Widen them to int64 before "
                 "you multiply.",
-                wrong="total", right="total.long()",
+                wrong="total",
+                right="total.long()",
             ),
             Mistake(
                 "zero_out is missing. It is the code of the number 0 in the result.",
-                wrong="", right=" + zero_out",
+                wrong="",
+                right=" + zero_out",
             ),
         ),
     ),
-)  # fmt: skip
+)

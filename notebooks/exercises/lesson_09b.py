@@ -67,7 +67,7 @@ def equalize_view(answer: list, probe: dict) -> dict:
 
 
 def fake_cases(rng: torch.Generator) -> list[Case]:
-    """Values inside the range and far outside, halves; none where float32 decides what is clamped."""
+    """Values inside the range, far outside, halves; none where float32 decides what is clamped."""
     cases = []
     for label, first, last, zero_point in (
         ("signed codes", -7, 7, 0),
@@ -177,39 +177,55 @@ def rounding_score(expected: dict, observed: dict, submitted_bytes: int) -> Verd
 
 ITEMS = (
     Item(
-        "equalize", equalize_cases, equalize_oracle, view=equalize_view, tolerance=CLOSE, minutes=10, dots=2,
+        "equalize",
+        equalize_cases,
+        equalize_oracle,
+        view=equalize_view,
+        tolerance=CLOSE,
+        minutes=10,
+        dots=2,
         nudge="Three tensors change. A channel that is 0 on one side has no k: leave it alone.",
-        hint="k = sqrt(r1 / r2) with r1 = W1.abs().amax((1, 2, 3)) and r2 = W2.abs().amax((0, 2, 3)), and 1 where one "
-        "of them is 0. Row i of W1 and entry i of b1 are divided by k[i]; column i of W2 is multiplied.",
+        hint="k = sqrt(r1 / r2) with r1 = W1.abs().amax((1, 2, 3)) and r2 = "
+        "W2.abs().amax((0, 2, 3)), and 1 where one of them is 0. Row i of W1 and entry i of b1 are "
+        "divided by k[i]; column i of W2 is multiplied.",
         mistakes=(
             Mistake(
                 "The bias belongs to the same channel as the row of W1, so divide it by k as well.",
-                wrong="b1, ", right="b1 / k, ",
+                wrong="b1, ",
+                right="b1 / k, ",
             ),
             Mistake(
                 "Without the square root the two ranges change places. They should become equal.",
-                wrong="rows / columns", right="torch.sqrt(rows / columns)",
+                wrong="rows / columns",
+                right="torch.sqrt(rows / columns)",
             ),
             Mistake(
-                "A channel that is 0 on one side makes k 0 or infinite. Leave such channels "
-                "alone.",
+                "A channel that is 0 on one side makes k 0 or infinite. Leave such channels alone.",
                 wrong="torch.sqrt(rows / columns)",
                 right="torch.where((rows > 0) & (columns > 0), torch.sqrt(rows / columns), 1)",
             ),
             Mistake(
                 "You divide both sides by k. The second layer has to undo what the first one "
                 "did: multiply W2.",
-                wrong="W2 / k", right="W2 * k",
+                wrong="W2 / k",
+                right="W2 * k",
             ),
         ),
     ),
     Item(
-        "learn_rounding", rounding_cases, rounding_oracle, view=rounding_view, score=rounding_score, seconds=30.0,
-        minutes=25, dots=3,
-        nudge="W = scale * (floor + rest). Let a number between 0 and 1 take the place of rest, and learn it.",
-        hint="h = (1.2 * sigmoid(v) - 0.1).clamp(0, 1), with v from the logit of (rest + 0.1) / 1.2; descend on the "
-        "output error divided by that of the nearest, plus a small penalty (1 - |2h - 1|**beta).sum(); at the end "
-        "round up where v > 0.",
+        "learn_rounding",
+        rounding_cases,
+        rounding_oracle,
+        view=rounding_view,
+        score=rounding_score,
+        seconds=30.0,
+        minutes=25,
+        dots=3,
+        nudge="W = scale * (floor + rest). Let a number between 0 and 1 take the place of rest, "
+        "and learn it.",
+        hint="h = (1.2 * sigmoid(v) - 0.1).clamp(0, 1), with v from the logit of (rest + 0.1) / "
+        "1.2; descend on the output error divided by that of the nearest, plus a small penalty "
+        "(1 - |2h - 1|**beta).sum(); at the end round up where v > 0.",
         mistakes=(
             Mistake(
                 "This is rounding to the nearest. Learn for each weight whether it goes up or "
@@ -223,15 +239,23 @@ ITEMS = (
         ),
     ),
     Item(
-        "fake_quantize", fake_cases, fake_oracle, run=run_fake, tolerance=Tolerance(1e-5, 1e-6), minutes=8, dots=2,
-        nudge="detach() hides from the backward pass what it is applied to. Which part should be hidden?",
-        hint="Compute the clamped code twice: hard, with torch.round, and soft, without. soft + (hard - soft).detach() "
-        "has the value of the one and the slope of the other.",
+        "fake_quantize",
+        fake_cases,
+        fake_oracle,
+        run=run_fake,
+        tolerance=Tolerance(1e-5, 1e-6),
+        minutes=8,
+        dots=2,
+        nudge="detach() hides from the backward pass what it is applied to. Which part should be "
+        "hidden?",
+        hint="Compute the clamped code twice: hard, with torch.round, and soft, without. soft + "
+        "(hard - soft).detach() has the value of the one and the slope of the other.",
         mistakes=(
             Mistake(
                 "The values are right, but rounding has a slope of 0 and stops the gradient. Let "
                 "it pass as if nothing had been rounded.",
-                wrong="(hard - zero_point)", right="(soft + (hard - soft).detach() - zero_point)",
+                wrong="(hard - zero_point)",
+                right="(soft + (hard - soft).detach() - zero_point)",
             ),
             Mistake(
                 "Your gradient also passes where a value was clamped. Outside the range it "
@@ -242,8 +266,9 @@ ITEMS = (
             Mistake(
                 "The zero point is still in your result. Subtract it from the codes before you "
                 "multiply by the scale.",
-                wrong=".detach()", right=".detach() - zero_point",
+                wrong=".detach()",
+                right=".detach() - zero_point",
             ),
         ),
     ),
-)  # fmt: skip
+)

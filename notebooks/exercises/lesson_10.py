@@ -280,9 +280,16 @@ def way_oracle(inputs: dict, probe: dict) -> list[dict]:
 
 ITEMS = (
     Item(
-        "pareto_front", pareto_cases, pareto_oracle, view=in_order, minutes=8, dots=2,
-        nudge="For each network and every other one: is the other at least as good in both, and better in one?",
-        hint="A network is beaten if another costs no more, is no less accurate, and is better in at least one of the two.",
+        "pareto_front",
+        pareto_cases,
+        pareto_oracle,
+        view=in_order,
+        minutes=8,
+        dots=2,
+        nudge="For each network and every other one: is the other at least as good in both, and "
+        "better in one?",
+        hint="A network is beaten if another costs no more, is no less accurate, and is better in "
+        "at least one of the two.",
         mistakes=(
             Mistake(
                 "In your version two equal networks beat each other. The winner must be better "
@@ -298,19 +305,27 @@ ITEMS = (
             Mistake(
                 "You ask for better in both. A network that is equal in one and better in the "
                 "other wins as well.",
-                wrong="a[0] < b[0] and a[1] > b[1]", right="a[0] <= b[0] and a[1] >= b[1]",
+                wrong="a[0] < b[0] and a[1] > b[1]",
+                right="a[0] <= b[0] and a[1] >= b[1]",
             ),
             Mistake(
                 "You look at the accuracies alone. A network may stay because it is cheaper.",
-                wrong="a[1] > b[1]", right="a[0] <= b[0] and a[1] >= b[1]",
+                wrong="a[1] > b[1]",
+                right="a[0] <= b[0] and a[1] >= b[1]",
             ),
         ),
     ),
     Item(
-        "difference_interval", difference_cases, difference_oracle, view=two_numbers,
-        tolerance=Tolerance(relative=2e-3, absolute=2e-4), minutes=6, dots=2,
+        "difference_interval",
+        difference_cases,
+        difference_oracle,
+        view=two_numbers,
+        tolerance=Tolerance(relative=2e-3, absolute=2e-4),
+        minutes=6,
+        dots=2,
         nudge="Make one number per image that says which of the two was right.",
-        hint="Take b - a for each image first (1, 0 or -1); then mean plus and minus 1.96 times spread / sqrt(images).",
+        hint="Take b - a for each image first (1, 0 or -1); "
+        "then mean plus and minus 1.96 times spread / sqrt(images).",
         mistakes=(
             Mistake(
                 "Your signs are the wrong way round. Subtract a from b: b - a is positive where "
@@ -321,7 +336,8 @@ ITEMS = (
             Mistake(
                 "That is how much one image varies. The mean of many varies less: divide by the "
                 "square root of their number.",
-                wrong="", right=" / len(d) ** 0.5",
+                wrong="",
+                right=" / len(d) ** 0.5",
             ),
             Mistake(
                 "You treat the two as if they had seen different images. Take the difference for "
@@ -334,51 +350,70 @@ ITEMS = (
             Mistake(
                 "Your margin is one standard error, which holds 68 % of the time. An interval of "
                 "95 % is wider.",
-                wrong="", right="1.96 * ",
+                wrong="",
+                right="1.96 * ",
             ),
         ),
     ),
     Item(
-        "spend_bits", bits_cases, bits_oracle, run=run_bits, minutes=14, dots=3,
+        "spend_bits",
+        bits_cases,
+        bits_oracle,
+        run=run_bits,
+        minutes=14,
+        dots=3,
         nudge="Write a function that says what the next step of one layer costs per byte saved.",
-        hint="Keep a dictionary layer -> bits. While it is too large: price each layer's next step, take the cheapest.",
+        hint="Keep a dictionary layer -> bits. While it is too large: price each layer's next "
+        "step, take the cheapest.",
         mistakes=(
             Mistake(
                 "You take the step that does the least harm. Compare what each step costs per "
                 "byte that it saves.",
-                wrong="", right=" / (size[layer][now] - size[layer][below])",
+                wrong="",
+                right=" / (size[layer][now] - size[layer][below])",
             ),
             Mistake(
-                "You count harm that has already been done. What matters is the difference that the "
-                "next step makes.",
-                wrong="harm[layer][below]", right="(harm[layer][below] - harm[layer][now])",
+                "You count harm that has already been done. What matters is the difference that "
+                "the next step makes.",
+                wrong="harm[layer][below]",
+                right="(harm[layer][below] - harm[layer][now])",
             ),
             Mistake(
                 "You take a layer to its fewest bits at once. Go down one step at a time, to the "
                 "next choice below.",
-                wrong="min(n for", right="max(n for",
+                wrong="min(n for",
+                right="max(n for",
             ),
             Mistake(
                 "You go on although the sizes fit. A sum that equals the budget is small enough.",
-                wrong="total() >= budget", right="total() > budget",
+                wrong="total() >= budget",
+                right="total() > budget",
             ),
         ),
     ),
     Item(
-        "divergence", divergence_cases, divergence_oracle, view=lambda answer, probe: float(answer),
-        tolerance=Tolerance(relative=1e-5, absolute=1e-7), minutes=6, dots=1,
-        nudge="Sum over the classes first, then take the mean over the images. Which logits make p?",
+        "divergence",
+        divergence_cases,
+        divergence_oracle,
+        view=lambda answer, probe: float(answer),
+        tolerance=Tolerance(relative=1e-5, absolute=1e-7),
+        minutes=6,
+        dots=1,
+        nudge="Sum over the classes first, then take the mean over the images. Which logits make "
+        "p?",
         hint="log_p = exact.log_softmax(1) and log_q likewise; p = log_p.exp(). Sum over dim 1.",
         mistakes=(
             Mistake(
                 "You have the two the wrong way round. The logarithms are weighted with the "
                 "probabilities of the exact network.",
-                wrong="(log_q.exp() * (log_q - log_p))", right="(log_p.exp() * (log_p - log_q))",
+                wrong="(log_q.exp() * (log_q - log_p))",
+                right="(log_p.exp() * (log_p - log_q))",
             ),
             Mistake(
                 "You average over the classes as well. Sum over them, then take the mean over the "
                 "images.",
-                wrong=".mean()", right=".sum(1).mean()",
+                wrong=".mean()",
+                right=".sum(1).mean()",
             ),
             Mistake(
                 "Where logits are far apart, a probability becomes 0 and its logarithm infinite. "
@@ -388,12 +423,18 @@ ITEMS = (
             ),
             Mistake(
                 "You sum over the images. Take the mean over them.",
-                wrong=".sum()", right=".sum(1).mean()",
+                wrong=".sum()",
+                right=".sum(1).mean()",
             ),
         ),
     ),
     Item(
-        "pack_bits", pack_cases, pack_oracle, run=run_pack, minutes=8, dots=2,
+        "pack_bits",
+        pack_cases,
+        pack_oracle,
+        run=run_pack,
+        minutes=8,
+        dots=2,
         nudge="Write the whole stream as one large whole number. By how much is code i shifted?",
         hint="Add up code << (i * bits), then call to_bytes on the sum: len(codes) * bits bits, "
         "rounded up to whole bytes, and 'little'.",
@@ -401,7 +442,8 @@ ITEMS = (
             Mistake(
                 "Your bytes are in the wrong order. The lowest comes first, which is called "
                 "little.",
-                wrong='"big"', right='"little"',
+                wrong='"big"',
+                right='"little"',
             ),
             Mistake(
                 "Each code takes a whole byte in yours. With fewer bits, several codes share one.",
@@ -410,32 +452,43 @@ ITEMS = (
             Mistake(
                 "The last codes do not fill a byte, and yours have no room for them. Round the "
                 "number of bytes up.",
-                wrong="* bits)", right="* bits + 7)",
+                wrong="* bits)",
+                right="* bits + 7)",
             ),
             Mistake(
                 "You begin with the last code. The first one takes the lowest bits.",
-                wrong="enumerate(reversed(codes))", right="enumerate(codes)",
+                wrong="enumerate(reversed(codes))",
+                right="enumerate(codes)",
             ),
         ),
     ),
     Item(
-        "whole_way", way_cases, way_oracle, run=way_run,
-        tolerance=Tolerance(relative=1e-6, absolute=1e-9), minutes=12, dots=2,
-        nudge="A step may change the network that it is given. What must you do before, and when must you measure?",
-        hint="Begin with a deepcopy and the row 'dense'. Measure what each step returns before the next one runs. "
-        "Where the step raises, add the row with its name and str(error), and stop.",
+        "whole_way",
+        way_cases,
+        way_oracle,
+        run=way_run,
+        tolerance=Tolerance(relative=1e-6, absolute=1e-9),
+        minutes=12,
+        dots=2,
+        nudge="A step may change the network that it is given. What must you do before, and when "
+        "must you measure?",
+        hint="Begin with a deepcopy and the row 'dense'. Measure what each step returns before the "
+        "next one runs. Where the step raises, add the row with its name and str(error), and stop.",
         mistakes=(
             Mistake(
                 "A step changed the network that you were given. Begin with a copy.",
-                wrong="network", right="deepcopy(network)",
+                wrong="network",
+                right="deepcopy(network)",
             ),
             Mistake(
                 "The first row is missing. Measure the dense network before any step.",
-                wrong="", right='    note("dense")\n',
+                wrong="",
+                right='    note("dense")\n',
             ),
             Mistake(
                 "You go on after a step has failed. Stop there.",
-                wrong="", right="            break\n",
+                wrong="",
+                right="            break\n",
             ),
             Mistake(
                 "Your ratio is upside down. Divide the size of the dense network by the present "
@@ -445,8 +498,9 @@ ITEMS = (
             ),
             Mistake(
                 "You compare with the row before. All sizes are compared with the dense network.",
-                wrong='rows[-1]["bytes"]', right='rows[0]["bytes"]',
+                wrong='rows[-1]["bytes"]',
+                right='rows[0]["bytes"]',
             ),
         ),
     ),
-)  # fmt: skip
+)

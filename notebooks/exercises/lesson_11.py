@@ -138,7 +138,7 @@ def holding_oracle(inputs: dict, probe: dict) -> int | None:
 
 
 def classes_cases(rng: torch.Generator) -> list[Case]:
-    """One class that loses, one that wins, one where as many change sides, and one without images."""
+    """One class that loses, one that wins, one where as many change sides, one without images."""
     cases = []
     for label, shares in (
         ("three classes", [(0.4, 0.1), (0.1, 0.4), (0.3, 0.3)]),
@@ -173,14 +173,21 @@ def classes_oracle(inputs: dict, probe: dict) -> list[list[int]]:
 
 ITEMS = (
     Item(
-        "measure_images", images_cases, images_oracle, view=two_lists,
-        tolerance=Tolerance(relative=1e-3, absolute=1e-6), minutes=5, dots=1,
+        "measure_images",
+        images_cases,
+        images_oracle,
+        view=two_lists,
+        tolerance=Tolerance(relative=1e-3, absolute=1e-6),
+        minutes=5,
+        dots=1,
         nudge="One number per channel: which three dimensions do you average over?",
-        hint="Divide by 255, then take mean and standard deviation over images, rows and columns: dim=(0, 2, 3).",
+        hint="Divide by 255, then take mean and standard deviation over images, rows and columns: "
+        "dim=(0, 2, 3).",
         mistakes=(
             Mistake(
                 "Your pixels run from 0 to 255. Divide them by 255 first.",
-                wrong="", right=" / 255",
+                wrong="",
+                right=" / 255",
             ),
             Mistake(
                 "You measure all channels together. Each of the three has its own mean and "
@@ -192,23 +199,32 @@ ITEMS = (
             Mistake(
                 "You average the spread inside each image. Over all images together it is "
                 "larger, since some are brighter.",
-                wrong="x.std((2, 3)).mean(0)", right="x.std((0, 2, 3))",
+                wrong="x.std((2, 3)).mean(0)",
+                right="x.std((0, 2, 3))",
             ),
             Mistake(
                 "Part 1 is a standard deviation. Yours is the variance, its square.",
-                wrong="x.var(", right="x.std(",
+                wrong="x.var(",
+                right="x.std(",
             ),
         ),
     ),
     Item(
-        "what_does_not_fit", fitting_cases, fitting_oracle, view=pairs, minutes=8, dots=2,
+        "what_does_not_fit",
+        fitting_cases,
+        fitting_oracle,
+        view=pairs,
+        minutes=8,
+        dots=2,
         nudge="A name can be in one of the two alone, or in both; then compare the shapes.",
-        hint="Go through sorted(expected.keys() | found.keys()). Is a name expected, found, or both?",
+        hint="Go through sorted(expected.keys() | found.keys()). Is a name expected, found, or "
+        "both?",
         mistakes=(
             Mistake(
                 "You go through the expected names. A name that was found without being expected "
                 "does not fit, either.",
-                wrong="expected.keys()", right="expected.keys() | found.keys()",
+                wrong="expected.keys()",
+                right="expected.keys() | found.keys()",
             ),
             Mistake(
                 'You have "missing" and "unexpected" the wrong way round. A name is missing when '
@@ -222,36 +238,53 @@ ITEMS = (
             ),
             Mistake(
                 "A name that is in both may still have another shape. Compare them.",
-                wrong="            pass", right='            problems.append((name, "shape"))',
+                wrong="            pass",
+                right='            problems.append((name, "shape"))',
             ),
         ),
     ),
     Item(
-        "smallest_that_holds", holding_cases, holding_oracle, minutes=12, dots=3,
-        nudge="Do not ask how much it lost on these images, but how much it may have lost: the lower end of lesson 10.",
-        hint="For each: d = right - dense; keep it if mean - 1.96 * std / sqrt(n) >= -drop. Then the fewest bytes.",
+        "smallest_that_holds",
+        holding_cases,
+        holding_oracle,
+        minutes=12,
+        dots=3,
+        nudge="Do not ask how much it lost on these images, but how much it may have lost: the "
+        "lower end of lesson 10.",
+        hint="For each: d = right - dense; keep it if mean - 1.96 * std / sqrt(n) >= -drop. Then "
+        "the fewest bytes.",
         mistakes=(
             Mistake(
                 "You let a network through that may have lost more than drop. What decides is the "
                 "lower end of the interval, not the measured loss.",
-                wrong="", right=" - 1.96 * d.std() / len(d) ** 0.5",
+                wrong="",
+                right=" - 1.96 * d.std() / len(d) ** 0.5",
             ),
             Mistake(
                 "You pass over a smaller network that holds as well. Is your margin divided by "
                 "the square root of the number of images, and do you take the fewest bytes?",
-                wrong="", right=" / len(d) ** 0.5",
+                wrong="",
+                right=" / len(d) ** 0.5",
             ),
         ),
     ),
     Item(
-        "lost_and_won", classes_cases, classes_oracle, view=counts, minutes=8, dots=2,
-        nudge="Which images are lost? Those where `before` is True and `after` is not. Then count their labels.",
-        hint="torch.bincount(labels[before & ~after], minlength=classes) has what is lost; won is the other way round.",
+        "lost_and_won",
+        classes_cases,
+        classes_oracle,
+        view=counts,
+        minutes=8,
+        dots=2,
+        nudge="Which images are lost? Those where `before` is True and `after` is not. Then count "
+        "their labels.",
+        hint="torch.bincount(labels[before & ~after], minlength=classes) has what is lost; "
+        "won is the other way round.",
         mistakes=(
             Mistake(
                 "You have lost and won the wrong way round. Lost is what was right before and is "
                 "wrong after.",
-                wrong="won.tolist(), lost.tolist()", right="lost.tolist(), won.tolist()",
+                wrong="won.tolist(), lost.tolist()",
+                right="lost.tolist(), won.tolist()",
             ),
             Mistake(
                 "Some classes have no row in yours. Count for every class, also where nothing "
@@ -263,7 +296,8 @@ ITEMS = (
             Mistake(
                 "You count every image that is wrong after. Only one that was right before can "
                 "be lost.",
-                wrong="~after", right="before & ~after",
+                wrong="~after",
+                right="before & ~after",
             ),
             Mistake(
                 "You count what is right before and what is right after. An image that is right "
@@ -274,4 +308,4 @@ ITEMS = (
             ),
         ),
     ),
-)  # fmt: skip
+)

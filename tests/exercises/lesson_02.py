@@ -1,5 +1,6 @@
-# fmt: off
-IDENTITY = "node.op == 'call_module' and isinstance(graph_module.get_submodule(node.target), nn.Identity)"
+IDENTITY = (
+    "node.op == 'call_module' and isinstance(graph_module.get_submodule(node.target), nn.Identity)"
+)
 BYPASS = "node.replace_all_uses_with(node.args[0]); graph_module.graph.erase_node(node)"
 LOOP = (
     f"for node in list(graph_module.graph.nodes):\n    if {IDENTITY}:\n        {BYPASS}\n"
@@ -8,71 +9,117 @@ LOOP = (
 KEPT = "changed, declined = result.changed, result.declined\n"
 
 ANSWERS = {
-    "nodes_by_op": {"right": [
-        "from collections import Counter; return Counter(node.op for node in graph.nodes)",
-        "c = {}\nfor n in graph.nodes:\n    c[n.op] = c.get(n.op, 0) + 1\nreturn c",
-    ], "wrong": [
-        "return {'call_module': len(graph.nodes)}",
-        "from collections import Counter; return Counter(str(node.target) for node in graph.nodes)",
-        "return len(graph.nodes)", "return {node.op: 1 for node in graph.nodes}",
-        "c = {}\nfor n in list(graph.nodes)[1:]:\n    c[n.op] = c.get(n.op, 0) + 1\nreturn c",
-        "c = {'get_attr': 0}\nfor n in graph.nodes:\n    c[n.op] = c.get(n.op, 0) + 1\nreturn c",
-    ]},
-    "remove_identities": {"right": [("\nreturn graph_module", "")], "wrong": [
-        "return graph_module", ("node.replace_all_uses_with(node.args[0]); ", ""),
-        ("; graph_module.graph.erase_node(node)", ""), (IDENTITY, "node.op == 'call_module'"),
-        (BYPASS, BYPASS + "; break"), ("args[0]", "prev"), ("nn.Identity", "(nn.Identity, nn.BatchNorm1d)"),
-        (IDENTITY, IDENTITY + " and node.args[0].op == 'call_module'"),
-        "for node in graph_module.graph.nodes:\n    node.op = 'output'\nreturn graph_module",
-        (BYPASS, "graph_module.set_submodule(node.target, nn.ReLU())"), ("graph_module.recompile()\n", ""),
-    ], "base": LOOP},
-    "run_passes": {"right": [
-        ("class PassFailed(RuntimeError)", "class PassFailed(ValueError, RuntimeError)"),
-        ("error).__name__}: {error}", "error).__name__}", " (after ", " failed: before it ran ("),
-    ], "wrong": [
-        ("                graph_module.graph = saved\n", ""), ("                a_pass.requires(graph_module)\n", ""),
-        ("                a_pass.ensures(graph_module)\n", ""), ("                graph_module.graph.lint()\n", ""),
-        ("                for check in checks:\n                    check(graph_module)\n", ""),
-        ("                graph_module.recompile()\n                for", "                for"),
-        ("copy.deepcopy(graph_module.graph), len", "graph_module.graph, len"),
-        ("            before.append(a_pass.name)\n", ""), ("range(1, rounds + 1)", "range(1, rounds)"),
-        ("rows[-len(some_passes) :]", "rows[-1:]"), ("            break\n", "            pass\n"),
-        ("raise failed from error", "raise"), ("raise failed from error", "return rows"),
-        ("not any(row[4] for row in rows[-len(some_passes) :])",
-         "all(row[2] == row[3] for row in rows[-len(some_passes) :])"),  # stops while nodes are only rewritten
-        ("                failures.append(failed)\n", "                break\n"),
-        (KEPT, KEPT.replace("result.declined", "[]")), ('f"{a_pass.name}{after}', 'f"a pass{after}'),
-    ]},
+    "nodes_by_op": {
+        "right": [
+            "from collections import Counter; return Counter(node.op for node in graph.nodes)",
+            "c = {}\nfor n in graph.nodes:\n    c[n.op] = c.get(n.op, 0) + 1\nreturn c",
+        ],
+        "wrong": [
+            "return {'call_module': len(graph.nodes)}",
+            (
+                "from collections import Counter; "
+                "return Counter(str(node.target) for node in graph.nodes)"
+            ),
+            "return len(graph.nodes)",
+            "return {node.op: 1 for node in graph.nodes}",
+            "c = {}\nfor n in list(graph.nodes)[1:]:\n    c[n.op] = c.get(n.op, 0) + 1\nreturn c",
+            (
+                "c = {'get_attr': 0}\n"
+                "for n in graph.nodes:\n"
+                "    c[n.op] = c.get(n.op, 0) + 1\n"
+                "return c"
+            ),
+        ],
+    },
+    "remove_identities": {
+        "right": [("\nreturn graph_module", "")],
+        "wrong": [
+            "return graph_module",
+            ("node.replace_all_uses_with(node.args[0]); ", ""),
+            ("; graph_module.graph.erase_node(node)", ""),
+            (IDENTITY, "node.op == 'call_module'"),
+            (BYPASS, BYPASS + "; break"),
+            ("args[0]", "prev"),
+            ("nn.Identity", "(nn.Identity, nn.BatchNorm1d)"),
+            (IDENTITY, IDENTITY + " and node.args[0].op == 'call_module'"),
+            "for node in graph_module.graph.nodes:\n    node.op = 'output'\nreturn graph_module",
+            (BYPASS, "graph_module.set_submodule(node.target, nn.ReLU())"),
+            ("graph_module.recompile()\n", ""),
+        ],
+        "base": LOOP,
+    },
+    "run_passes": {
+        "right": [
+            ("class PassFailed(RuntimeError)", "class PassFailed(ValueError, RuntimeError)"),
+            (
+                "error).__name__}: {error}",
+                "error).__name__}",
+                " (after ",
+                " failed: before it ran (",
+            ),
+        ],
+        "wrong": [
+            ("                graph_module.graph = saved\n", ""),
+            ("                a_pass.requires(graph_module)\n", ""),
+            ("                a_pass.ensures(graph_module)\n", ""),
+            ("                graph_module.graph.lint()\n", ""),
+            ("                for check in checks:\n                    check(graph_module)\n", ""),
+            (
+                "                graph_module.recompile()\n                for",
+                "                for",
+            ),
+            ("copy.deepcopy(graph_module.graph), len", "graph_module.graph, len"),
+            ("            before.append(a_pass.name)\n", ""),
+            ("range(1, rounds + 1)", "range(1, rounds)"),
+            ("rows[-len(some_passes) :]", "rows[-1:]"),
+            ("            break\n", "            pass\n"),
+            ("raise failed from error", "raise"),
+            ("raise failed from error", "return rows"),
+            (
+                "not any(row[4] for row in rows[-len(some_passes) :])",
+                "all(row[2] == row[3] for row in rows[-len(some_passes) :])",
+            ),  # stops while nodes are only rewritten
+            ("                failures.append(failed)\n", "                break\n"),
+            (KEPT, KEPT.replace("result.declined", "[]")),
+            ('f"{a_pass.name}{after}', 'f"a pass{after}'),
+        ],
+    },
 }
 
 TRIALS = {
     "nodes_by_op": [
         (r"\bop\b", "import collections; return collections.Counter(n.name for n in graph.nodes)"),
         ("count|how often", "return dict.fromkeys((n.op for n in graph.nodes), 1)"),
-        ("all|input|output|every",
-         "return {'call_module': sum(n.op == 'call_module' for n in graph.nodes)}"),
+        (
+            "all|input|output|every",
+            "return {'call_module': sum(n.op == 'call_module' for n in graph.nodes)}",
+        ),
     ],
     "remove_identities": [
         ("erase", ("            graph_module.graph.erase_node(node)\n", "")),
         ("recompile", ("    graph_module.recompile()\n", "")),
-        ("reads|args|input", (
-          "node.replace_all_uses_with(node.args[0])",
-          "node.replace_all_uses_with(node.prev)")),
+        (
+            "reads|args|input",
+            ("node.replace_all_uses_with(node.args[0])", "node.replace_all_uses_with(node.prev)"),
+        ),
         ("Identity", (" and isinstance(graph_module.get_submodule(node.target), nn.Identity)", "")),
-        ("every|all|first|several", (
-          "erase_node(node)\n",
-          "erase_node(node)\n            break\n")),
+        (
+            "every|all|first|several",
+            ("erase_node(node)\n", "erase_node(node)\n            break\n"),
+        ),
     ],
     "run_passes": [
         ("copy|before", ("copy.deepcopy(graph_module.graph)", "graph_module.graph")),
         ("back|saved|restor", ("                graph_module.graph = saved\n", "")),
-        ("round|stop|change", (
-          "        if not any(row[4] for row",
-          "        if all(row[4] for row")),
-        ("check", (
-          "                for check in checks:\n                    check(graph_module)\n",
-          "")),
-        ("before|after|earlier", (' (after {\', \'.join(before)})"', '"')),
+        (
+            "round|stop|change",
+            ("        if not any(row[4] for row", "        if all(row[4] for row"),
+        ),
+        (
+            "check",
+            ("                for check in checks:\n                    check(graph_module)\n", ""),
+        ),
+        ("before|after|earlier", (" (after {', '.join(before)})\"", '"')),
         ("lint|order", ("                graph_module.graph.lint()\n", "")),
     ],
 }

@@ -1,4 +1,3 @@
-# fmt: off
 CLOSURE = """
 reach = {{start: {{end for s, end in edges if s == start}} for start, _ in edges}}
 for _ in edges:
@@ -11,7 +10,10 @@ return any({test} for node in outside)
 """
 LEFT = "any(node in reach.get(g, ()) for g in group)"
 BACK = "reach.get(node, set()) & group"
-DIRECT = "set(group) & {{e for s, e in edges if s == n}} and set(group) & {{s for s, e in edges if e == n}}"
+DIRECT = (
+    "set(group) & {{e for s, e in edges if s == n}} and set(group) & {{s for s, e in edges if e == "
+    "n}}"
+)
 TRY_ALL = """
 import operator
 from itertools import permutations
@@ -57,7 +59,8 @@ ALONE = """
 groups = []
 for node in supported:
     for group in groups:
-        if any(end == node and start in group for start, end in edges) and not waits_for_itself(edges, [*group, node]):
+        reads = any(end == node and start in group for start, end in edges)
+        if reads and not waits_for_itself(edges, [*group, node]):
             group.append(node)
             break
     else:
@@ -66,77 +69,134 @@ return groups
 """
 
 ANSWERS = {
-    "waits_for_itself": {"right": [
-        CLOSURE.format(test=f"{LEFT} and bool({BACK})"),
-        "group = set(group)\nreach = {e for s, e in edges if s in group} - group\n"
-        "for _ in edges:\n    reach |= {e for s, e in edges if s in reach - group}\nreturn bool(reach & group)",
-    ], "wrong": [
-        CLOSURE.format(test=LEFT), CLOSURE.format(test=f"bool({BACK})"),
-        f"return any({DIRECT.format()} for n in {{n for e in edges for n in e}} - set(group))",
-        f"return any({DIRECT.format()} for n in {{n for e in edges for n in e}})",
-        "out = {e for s, e in edges if s in group and e not in group}\n"
-        "out |= {e for s, e in edges if s in out and e not in group}\n"
-        "return any(s in out and e in group for s, e in edges)",
-        "return True", "return False", "return len(edges) >= len({n for e in edges for n in e})",
-    ]},
-    "match": {"right": [
-        TRY_ALL,
-        ("[operands, operands[::-1]]", "[operands[::-1], operands]"),
-    ], "wrong": [
-        ("[operands, operands[::-1]]", "[operands]"), (" if target in commutative else [operands]", ""),
-        ("bound.get(pattern, node) is node", "True"), (" is target and", " is not None and"),
-        (" and len(node.args) == len(operands)", ""), ("{**bound, pattern: node}", "{pattern: node}"),
-        ("in match(patterns[0], nodes[0], bound, commutative)", "in [*match(patterns[0], nodes[0], bound)][:1]"),
-        ("            yield from match_all(order",
-         "            return (yield from match_all(order",
-         "node.args, bound, commutative)\n",
-         "node.args, bound, commutative))\n"),
-        ("    for one in match(", "    for one in [bound] and match(", "nodes[1:], one,", "nodes[1:], bound,"),
-        "def match(pattern, node, bound, commutative=()):\n    return []",
-    ]},
-    "partition": {"right": [SORTER, ("groups.append([node])", "groups += [[node]]")], "wrong": [
-        ALONE, (" and not closes_a_cycle(trial)", ""), ("read & set(group) and ", ""),
-        ("                break\n", ""),
-        ("enumerate(groups):\n            trial", "list(enumerate(groups))[-1:]:\n            trial"),
-        ("    for node in supported:", "    for node in dict.fromkeys(n for edge in edges for n in edge):"),
-        ("            groups.append([node])\n", "            pass\n"), ("if not first:", "if len(first) < 2:"),
-        "return [[node] for node in supported]", "return [list(supported)]",
-    ]},
+    "waits_for_itself": {
+        "right": [
+            CLOSURE.format(test=f"{LEFT} and bool({BACK})"),
+            "group = set(group)\n"
+            "reach = {e for s, e in edges if s in group} - group\n"
+            "for _ in edges:\n"
+            "    reach |= {e for s, e in edges if s in reach - group}\n"
+            "return bool(reach & group)",
+        ],
+        "wrong": [
+            CLOSURE.format(test=LEFT),
+            CLOSURE.format(test=f"bool({BACK})"),
+            f"return any({DIRECT.format()} for n in {{n for e in edges for n in e}} - set(group))",
+            f"return any({DIRECT.format()} for n in {{n for e in edges for n in e}})",
+            "out = {e for s, e in edges if s in group and e not in group}\n"
+            "out |= {e for s, e in edges if s in out and e not in group}\n"
+            "return any(s in out and e in group for s, e in edges)",
+            "return True",
+            "return False",
+            "return len(edges) >= len({n for e in edges for n in e})",
+        ],
+    },
+    "match": {
+        "right": [
+            TRY_ALL,
+            ("[operands, operands[::-1]]", "[operands[::-1], operands]"),
+        ],
+        "wrong": [
+            ("[operands, operands[::-1]]", "[operands]"),
+            (" if target in commutative else [operands]", ""),
+            ("bound.get(pattern, node) is node", "True"),
+            (" is target and", " is not None and"),
+            (" and len(node.args) == len(operands)", ""),
+            ("{**bound, pattern: node}", "{pattern: node}"),
+            (
+                "in match(patterns[0], nodes[0], bound, commutative)",
+                "in [*match(patterns[0], nodes[0], bound)][:1]",
+            ),
+            (
+                "            yield from match_all(order",
+                "            return (yield from match_all(order",
+                "node.args, bound, commutative)\n",
+                "node.args, bound, commutative))\n",
+            ),
+            (
+                "    for one in match(",
+                "    for one in [bound] and match(",
+                "nodes[1:], one,",
+                "nodes[1:], bound,",
+            ),
+            "def match(pattern, node, bound, commutative=()):\n    return []",
+        ],
+    },
+    "partition": {
+        "right": [SORTER, ("groups.append([node])", "groups += [[node]]")],
+        "wrong": [
+            ALONE,
+            (" and not closes_a_cycle(trial)", ""),
+            ("read & set(group) and ", ""),
+            ("                break\n", ""),
+            (
+                "enumerate(groups):\n            trial",
+                "list(enumerate(groups))[-1:]:\n            trial",
+            ),
+            (
+                "    for node in supported:",
+                "    for node in dict.fromkeys(n for edge in edges for n in edge):",
+            ),
+            ("            groups.append([node])\n", "            pass\n"),
+            ("if not first:", "if len(first) < 2:"),
+            "return [[node] for node in supported]",
+            "return [list(supported)]",
+        ],
+    },
 }
 
 TRIALS = {
     "waits_for_itself": [
-        ("leave|outside|back|come", "group = set(group)\n"
-         "return any(start not in group and end in group for start, end in edges)"),
-        ("far|several|longer|path|more than one", "group = set(group)\n"
-         "out = {end for start, end in edges if start in group} - group\n"
-         "return any(start in out and end in group for start, end in edges)"),
+        (
+            "leave|outside|back|come",
+            "group = set(group)\n"
+            "return any(start not in group and end in group for start, end in edges)",
+        ),
+        (
+            "far|several|longer|path|more than one",
+            "group = set(group)\n"
+            "out = {end for start, end in edges if start in group} - group\n"
+            "return any(start in out and end in group for start, end in edges)",
+        ),
         ("outside|leave|inside", ("if start in group and end not in group", "if start in group")),
     ],
     "match": [
-        ("order|commut|swap|either", (
-          "[operands, operands[::-1]] if target in commutative else [operands]",
-          "[operands]")),
+        (
+            "order|commut|swap|either",
+            ("[operands, operands[::-1]] if target in commutative else [operands]", "[operands]"),
+        ),
         ("commut|order", (" if target in commutative else [operands]", "")),
         ("same|bound|already|twice", ("if bound.get(pattern, node) is node:", "if True:")),
         ("number of|how many|length|count", (" and len(node.args) == len(operands)", "")),
-        ("all|every|first solution|one", (
-          "        yield from match_all(patterns[1:], nodes[1:], one, commutative)",
-          "        yield from match_all(patterns[1:], nodes[1:], one, commutative)\n"
-          "        return")),
+        (
+            "all|every|first solution|one",
+            (
+                "        yield from match_all(patterns[1:], nodes[1:], one, commutative)",
+                "        yield from match_all(patterns[1:], nodes[1:], one, commutative)\n"
+                "        return",
+            ),
+        ),
     ],
     "partition": [
         ("cycle|wait|come back", (" and not closes_a_cycle(trial)", "")),
         ("reads|edge|connected|neighbour", ("read & set(group) and ", "")),
-        ("all groups|other groups|together|every group|each other", (
-          "trial = groups[:number] + [[*group, node]] + groups[number + 1 :]",
-          "trial = [[*group, node]]")),
-        ("one group|only|twice|first", (
-          "                group.append(node)\n"
-          "                break\n"
-          "        else:\n"
-          "            groups.append([node])",
-          "                group.append(node)\n"
-          "        groups.append([node]) if not any(node in g for g in groups) else None")),
+        (
+            "all groups|other groups|together|every group|each other",
+            (
+                "trial = groups[:number] + [[*group, node]] + groups[number + 1 :]",
+                "trial = [[*group, node]]",
+            ),
+        ),
+        (
+            "one group|only|twice|first",
+            (
+                "                group.append(node)\n"
+                "                break\n"
+                "        else:\n"
+                "            groups.append([node])",
+                "                group.append(node)\n"
+                "        groups.append([node]) if not any(node in g for g in groups) else None",
+            ),
+        ),
     ],
 }

@@ -1,4 +1,3 @@
-# fmt: off
 IN_PYTHON = """
 rows, places = weight.reshape(-1, 4).tolist(), []
 for row in rows:
@@ -14,7 +13,8 @@ def axes_of(node):
     return [axis % len(node.args[1]) for axis in node.args[1]]
 changed = True
 while changed:
-    pairs = [node for node in graph.nodes if node.target is torch.permute and node.args[0].target is torch.permute]
+    permutes = [node for node in graph.nodes if node.target is torch.permute]
+    pairs = [node for node in permutes if node.args[0].target is torch.permute]
     for node in pairs[:1]:
         inner = axes_of(node.args[0])
         node.args = (node.args[0].args[0], tuple(inner[axis] for axis in axes_of(node)))
@@ -44,54 +44,91 @@ graph_module.recompile()
 """
 
 ANSWERS = {
-    "keep_two_of_four": {"right": [
-        IN_PYTHON,
-        "fours = weight.reshape(-1, 4); order = fours.abs().argsort(1); kept = order[:, 2:].sort(1)[0]\n"
-        "return fours.scatter(1, order[:, :2], 0.0).view_as(weight), kept",
-    ], "wrong": [
-        (".abs()", ""), (".sort(1).values", ""), (".topk(2, dim=1)", ".topk(2, dim=1, largest=False)"),
-        ("reshape(-1, 4)", "reshape(4, -1).T"), (".topk(2, dim=1)", ".topk(3, dim=1)"),
-        ("fours.gather", "fours.abs().gather"), ("return torch.zeros_like(fours)", "return fours"),
-        "fours = weight.reshape(-1, 4); kept = fours.abs().topk(2, dim=1).indices.sort(1).values\n"
-        "return weight * (weight.abs() > 1.5), kept",
-        "kept = weight.abs().topk(weight.shape[1] // 2, dim=1).indices.sort(1).values\n"
-        "return torch.zeros_like(weight).scatter(1, kept, weight.gather(1, kept)), (kept % 4).reshape(-1, 2)",
-    ]},
-    "merge_permutes": {"right": [BY_PAIRS, NEW_NODES], "wrong": [
-        ("inner[axis] for axis in axes", "axes[axis] for axis in inner"), ("    graph_module.recompile()\n", ""),
-        ("    graph.eliminate_dead_code()\n", ""), ("axis % len(axes) for axis", "axis for axis"),
-        ("            node.replace_all_uses_with(source)", "            pass"),
-        ("node.replace_all_uses_with(source)", "node.replace_all_uses_with(node.args[0].args[0])"),
-        ("source.target is torch.permute:", "source.target is torch.permute and len(source.users) < 2:"),
-        ("            source, axes = source.args[0], [", "            source, axes = source, ["),
-        ("    for node in graph.nodes:", "    for node in reversed(graph.nodes):"), "pass",
-        "graph = graph_module.graph\n"
-        "for node in graph.nodes:\n"
-        "    if node.target is torch.permute and node.args[0].target is torch.permute:\n"
-        "        node.replace_all_uses_with(node.args[0].args[0])\n"
-        "graph.eliminate_dead_code(); graph_module.recompile()",
-    ]},
+    "keep_two_of_four": {
+        "right": [
+            IN_PYTHON,
+            "fours = weight.reshape(-1, 4); order = fours.abs().argsort(1); "
+            "kept = order[:, 2:].sort(1)[0]\n"
+            "return fours.scatter(1, order[:, :2], 0.0).view_as(weight), kept",
+        ],
+        "wrong": [
+            (".abs()", ""),
+            (".sort(1).values", ""),
+            (".topk(2, dim=1)", ".topk(2, dim=1, largest=False)"),
+            ("reshape(-1, 4)", "reshape(4, -1).T"),
+            (".topk(2, dim=1)", ".topk(3, dim=1)"),
+            ("fours.gather", "fours.abs().gather"),
+            ("return torch.zeros_like(fours)", "return fours"),
+            "fours = weight.reshape(-1, 4); kept = fours.abs().topk(2, "
+            "dim=1).indices.sort(1).values\n"
+            "return weight * (weight.abs() > 1.5), kept",
+            "kept = weight.abs().topk(weight.shape[1] // 2, dim=1).indices.sort(1).values\n"
+            "return torch.zeros_like(weight).scatter(1, kept, weight.gather(1, kept)), "
+            "(kept % 4).reshape(-1, 2)",
+        ],
+    },
+    "merge_permutes": {
+        "right": [BY_PAIRS, NEW_NODES],
+        "wrong": [
+            ("inner[axis] for axis in axes", "axes[axis] for axis in inner"),
+            ("    graph_module.recompile()\n", ""),
+            ("    graph.eliminate_dead_code()\n", ""),
+            ("axis % len(axes) for axis", "axis for axis"),
+            ("            node.replace_all_uses_with(source)", "            pass"),
+            (
+                "node.replace_all_uses_with(source)",
+                "node.replace_all_uses_with(node.args[0].args[0])",
+            ),
+            (
+                "source.target is torch.permute:",
+                "source.target is torch.permute and len(source.users) < 2:",
+            ),
+            (
+                "            source, axes = source.args[0], [",
+                "            source, axes = source, [",
+            ),
+            ("    for node in graph.nodes:", "    for node in reversed(graph.nodes):"),
+            "pass",
+            "graph = graph_module.graph\n"
+            "for node in graph.nodes:\n"
+            "    if node.target is torch.permute and node.args[0].target is torch.permute:\n"
+            "        node.replace_all_uses_with(node.args[0].args[0])\n"
+            "graph.eliminate_dead_code(); graph_module.recompile()",
+        ],
+    },
 }
 
 TRIALS = {
     "keep_two_of_four": [
         ("magnitude|absolute|sign|negative", ("fours.abs().topk", "fours.topk")),
         ("sort|order", (".indices.sort(1).values", ".indices")),
-        ("four", "kept = weight.abs().topk(2, dim=1).indices.sort(1).values\n"
-         "return torch.zeros_like(weight).scatter(1, kept, weight.gather(1, kept)), kept"),
+        (
+            "four",
+            "kept = weight.abs().topk(2, dim=1).indices.sort(1).values\n"
+            "return torch.zeros_like(weight).scatter(1, kept, weight.gather(1, kept)), kept",
+        ),
         ("large|small", (".topk(2, dim=1)", ".topk(2, dim=1, largest=False)")),
     ],
     "merge_permutes": [
-        ("order|inner|outer|other way", (
-          "[inner[axis] for axis in axes]",
-          "[axes[axis] for axis in inner]")),
+        (
+            "order|inner|outer|other way",
+            ("[inner[axis] for axis in axes]", "[axes[axis] for axis in inner]"),
+        ),
         ("recompile|code", ("    graph_module.recompile()\n", "")),
         ("dead|remov|erase|unused", ("    graph.eliminate_dead_code()\n", "")),
-        ("negative|below 0|from the end|-1", (
-          "axes = [axis % len(axes) for axis in axes]",
-          "axes = list(axes)")),
-        ("identity|nothing|order|cancel", (
-          "        if axes == sorted(axes):\n            node.replace_all_uses_with(source)\n",
-          "")),
+        (
+            "negative|below 0|from the end|-1",
+            ("axes = [axis % len(axes) for axis in axes]", "axes = list(axes)"),
+        ),
+        (
+            "identity|nothing|order|cancel",
+            (
+                (
+                    "        if axes == sorted(axes):\n"
+                    "            node.replace_all_uses_with(source)\n"
+                ),
+                "",
+            ),
+        ),
     ],
 }

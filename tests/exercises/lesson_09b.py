@@ -1,4 +1,3 @@
-# fmt: off
 ONE_BY_ONE = """
 W1, b1, W2 = W1.clone(), b1.clone(), W2.clone()
 for i in range(len(W1)):
@@ -38,52 +37,81 @@ def fake_quantize(x, scale, zero_point, first, last):
 """
 
 ANSWERS = {
-    "equalize": {"right": [
-        ONE_BY_ONE, ("torch.sqrt(rows / columns)", "(rows * columns).sqrt() / columns"),
-    ], "wrong": [
-        ("b1 / k", "b1"), ("W2 * k", "W2 / k"), ("torch.sqrt(rows / columns)", "rows / columns"),
-        ("(rows > 0) & (columns > 0)", "rows > -1"),
-        ("W2.abs().amax((0, 2, 3))", "W2.amax((0, 2, 3)).clamp(min=1e-6)"), ("W1.abs()", "W1.square()"),
-        ("torch.sqrt(rows / columns)", "torch.sqrt(columns / rows)"), "return W1, b1, W2",
-        ("b1 / k", "b1.div_(k)"), ONE_BY_ONE.replace("W1, b1, W2 = W1.clone(), b1.clone(), W2.clone()", ""),
-    ]},
-    "learn_rounding": {"right": [EACH_COLUMN, ("lr=0.05", "lr=0.03")], "wrong": [
-        "return scale * torch.round(W / scale)", "return scale * torch.floor(W / scale)", "return W",
-        "low = torch.floor(W / scale); return scale * (low + torch.bernoulli(W / scale - low))",
-        ("(scale * (low + (v > 0))).detach()", "(scale * (low + h)).detach()"),
-        ("(scale * (low + (v > 0))).detach()", "(low + (v > 0)).detach()"), ("(v > 0)", "(v < 0)"),
-        ("        optimizer.step()\n", ""),
-        "s = torch.linalg.lstsq(x, x @ W.T).solution.T; return scale * torch.round(s / scale)",
-        "return scale * torch.round(W / scale - (W / scale - torch.round(W / scale)).mean(1, keepdim=True))",
-    ]},
-    "fake_quantize": {"right": [
-        OWN_SLOPE,
-        "q = x / scale\nq = q + (torch.round(q) - q).detach()\n"
-        "return scale * ((q + zero_point).clamp(first, last) - zero_point)",
-    ], "wrong": [
-        ("(hard - soft).detach()", "(hard - soft)"), ("(hard - soft).detach()", "0"), (".clamp(first, last)", ""),
-        ("scale * (", "1 * ("), (" + zero_point", " - zero_point"),
-        ("soft = (x / scale + zero_point).clamp(first, last)", "soft = x / scale + zero_point"),
-        "y = scale * ((torch.round(x / scale) + zero_point).clamp(first, last) - zero_point)\n"
-        "return x + (y - x).detach()",
-        "q = x / scale + zero_point\nq = q + (torch.round(q) - q).detach()\n"
-        "return scale * (q.clamp(first + 1, last) - zero_point)",
-        "return torch.round(x / scale) * scale",
-    ]},
+    "equalize": {
+        "right": [
+            ONE_BY_ONE,
+            ("torch.sqrt(rows / columns)", "(rows * columns).sqrt() / columns"),
+        ],
+        "wrong": [
+            ("b1 / k", "b1"),
+            ("W2 * k", "W2 / k"),
+            ("torch.sqrt(rows / columns)", "rows / columns"),
+            ("(rows > 0) & (columns > 0)", "rows > -1"),
+            ("W2.abs().amax((0, 2, 3))", "W2.amax((0, 2, 3)).clamp(min=1e-6)"),
+            ("W1.abs()", "W1.square()"),
+            ("torch.sqrt(rows / columns)", "torch.sqrt(columns / rows)"),
+            "return W1, b1, W2",
+            ("b1 / k", "b1.div_(k)"),
+            ONE_BY_ONE.replace("W1, b1, W2 = W1.clone(), b1.clone(), W2.clone()", ""),
+        ],
+    },
+    "learn_rounding": {
+        "right": [EACH_COLUMN, ("lr=0.05", "lr=0.03")],
+        "wrong": [
+            "return scale * torch.round(W / scale)",
+            "return scale * torch.floor(W / scale)",
+            "return W",
+            "low = torch.floor(W / scale); return scale * (low + torch.bernoulli(W / scale - low))",
+            ("(scale * (low + (v > 0))).detach()", "(scale * (low + h)).detach()"),
+            ("(scale * (low + (v > 0))).detach()", "(low + (v > 0)).detach()"),
+            ("(v > 0)", "(v < 0)"),
+            ("        optimizer.step()\n", ""),
+            "s = torch.linalg.lstsq(x, x @ W.T).solution.T; return scale * torch.round(s / scale)",
+            (
+                "return scale * torch.round(W / scale - (W / scale - "
+                "torch.round(W / scale)).mean(1, keepdim=True))"
+            ),
+        ],
+    },
+    "fake_quantize": {
+        "right": [
+            OWN_SLOPE,
+            "q = x / scale\nq = q + (torch.round(q) - q).detach()\n"
+            "return scale * ((q + zero_point).clamp(first, last) - zero_point)",
+        ],
+        "wrong": [
+            ("(hard - soft).detach()", "(hard - soft)"),
+            ("(hard - soft).detach()", "0"),
+            (".clamp(first, last)", ""),
+            ("scale * (", "1 * ("),
+            (" + zero_point", " - zero_point"),
+            ("soft = (x / scale + zero_point).clamp(first, last)", "soft = x / scale + zero_point"),
+            "y = scale * ((torch.round(x / scale) + zero_point).clamp(first, last) - zero_point)\n"
+            "return x + (y - x).detach()",
+            "q = x / scale + zero_point\nq = q + (torch.round(q) - q).detach()\n"
+            "return scale * (q.clamp(first + 1, last) - zero_point)",
+            "return torch.round(x / scale) * scale",
+        ],
+    },
 }
 
 TRIALS = {
     "equalize": [
         ("b1|bias", ("b1 / k, ", "b1, ")),
         ("root|sqrt", ("torch.sqrt(rows / columns)", "rows / columns")),
-        (r"\b0\b|zero|dead", (
-          "torch.where((rows > 0) & (columns > 0), torch.sqrt(rows / columns), 1)",
-          "torch.sqrt(rows / columns)")),
+        (
+            r"\b0\b|zero|dead",
+            (
+                "torch.where((rows > 0) & (columns > 0), torch.sqrt(rows / columns), 1)",
+                "torch.sqrt(rows / columns)",
+            ),
+        ),
         ("multipl|W2|opposite|undo", ("W2 * k[:, None, None]", "W2 / k[:, None, None]")),
         ("absolute|abs|negative|sign", ("W2.abs().amax", "W2.amax")),
-        ("other way|upside|swap|invert|r1 / r2|larger", (
-          "torch.sqrt(rows / columns)",
-          "torch.sqrt(columns / rows)")),
+        (
+            "other way|upside|swap|invert|r1 / r2|larger",
+            ("torch.sqrt(rows / columns)", "torch.sqrt(columns / rows)"),
+        ),
     ],
     "learn_rounding": [
         ("nearest|learn|output", "return scale * torch.round(W / scale)"),
@@ -92,18 +120,33 @@ TRIALS = {
         ("step|descend|learn|update", ("        optimizer.step()\n", "")),
     ],
     "fake_quantize": [
-        ("slope|gradient|backward|detach",
-         "return scale * ((torch.round(x / scale) + zero_point).clamp(first, last) - zero_point)"),
-        ("clamp|outside|range",
-         "y = scale * ((torch.round(x / scale) + zero_point).clamp(first, last) - zero_point)\n"
-         "return x + (y - x).detach()"),
-        ("zero.point", "hard = (torch.round(x / scale) + zero_point).clamp(first, last)\n"
-         "soft = (x / scale + zero_point).clamp(first, last)\n"
-         "return scale * (soft + (hard - soft).detach())"),
-        ("round|value",
-         "return scale * ((x / scale + zero_point).clamp(first, last) - zero_point)"),
-        ("clamp|range|first", "q = x / scale + zero_point\n"
-         "q = q + (torch.round(q) - q).detach()\n"
-         "return scale * (q - zero_point)"),
+        (
+            "slope|gradient|backward|detach",
+            (
+                "return scale * ((torch.round(x / scale) + zero_point).clamp(first, last) - "
+                "zero_point)"
+            ),
+        ),
+        (
+            "clamp|outside|range",
+            "y = scale * ((torch.round(x / scale) + zero_point).clamp(first, last) - zero_point)\n"
+            "return x + (y - x).detach()",
+        ),
+        (
+            "zero.point",
+            "hard = (torch.round(x / scale) + zero_point).clamp(first, last)\n"
+            "soft = (x / scale + zero_point).clamp(first, last)\n"
+            "return scale * (soft + (hard - soft).detach())",
+        ),
+        (
+            "round|value",
+            "return scale * ((x / scale + zero_point).clamp(first, last) - zero_point)",
+        ),
+        (
+            "clamp|range|first",
+            "q = x / scale + zero_point\n"
+            "q = q + (torch.round(q) - q).detach()\n"
+            "return scale * (q - zero_point)",
+        ),
     ],
 }

@@ -58,14 +58,30 @@ def alpha(net, x, y):
 # network, pattern, anchors of the matches
 FOUND = {
     "a chain": (lambda net, x: net.bn(net.conv(x)).relu(), CONV_BN, ["bn"]),
-    "a subclass is another operation": (lambda net, x: net.conv(net.loud(x)), OpPattern(CONV), ["conv"]),
+    "a subclass is another operation": (
+        lambda net, x: net.conv(net.loud(x)),
+        OpPattern(CONV),
+        ["conv"],
+    ),
     "a subclass by itself": (lambda net, x: net.loud(x), OpPattern([Loud]), ["loud"]),
     "the other order": (lambda net, x: torch.add(net.z, net.conv(x)), SHIFTED, ["add"]),
-    "order of the pattern": (lambda net, x: net.conv(x) - 2, OpPattern([operator.sub], (OpPattern(CONV), Z)), ["sub"]),
-    "not in the other order": (lambda net, x: 2 - net.conv(x), OpPattern([operator.sub], (OpPattern(CONV), Z)), []),
+    "order of the pattern": (
+        lambda net, x: net.conv(x) - 2,
+        OpPattern([operator.sub], (OpPattern(CONV), Z)),
+        ["sub"],
+    ),
+    "not in the other order": (
+        lambda net, x: 2 - net.conv(x),
+        OpPattern([operator.sub], (OpPattern(CONV), Z)),
+        [],
+    ),
     "one value in two places": (lambda net, x: torch.sigmoid(x) * x, SILU, ["mul"]),
     "two values": (lambda net, x, y: torch.sigmoid(x) * y, SILU, []),
-    "written before": (lambda net, x: (y := torch.sin(x).add_(1)) * torch.sigmoid(y), SILU, ["mul"]),
+    "written before": (
+        lambda net, x: (y := torch.sin(x).add_(1)) * torch.sigmoid(y),
+        SILU,
+        ["mul"],
+    ),
     "an equal literal": (lambda net, x: x + 3, OpPattern(ADD, (X, 3)), ["add"]),
     "another literal": (lambda net, x: x + 3, OpPattern(ADD, (X, 4)), []),
     "a list": (lambda net, x, y: torch.cat([torch.relu(x), y], 1), CAT, ["cat"]),
@@ -74,29 +90,63 @@ FOUND = {
     "a named keyword": (alpha, OpPattern(ADD, (X, Y), kwargs={"alpha": 2}), ["add"]),
     "any others": (alpha, OpPattern(ADD, (X, ...)), ["add"]),
     "any operands": (alpha, OpPattern(ADD), ["add"]),
-    "an absent keyword": (lambda net, x, y: torch.add(x, y), OpPattern(ADD, (X, Y), kwargs={"out": 2}), []),
+    "an absent keyword": (
+        lambda net, x, y: torch.add(x, y),
+        OpPattern(ADD, (X, Y), kwargs={"out": 2}),
+        [],
+    ),
     "anywhere": (lambda net, x: torch.relu(torch.relu(x)), RELU, ["relu", "relu_1"]),
-}  # fmt: skip
+}
 # network, pattern, anchors of the matches, what is declined and why
 DECLINED = {
     "used elsewhere": (
-        lambda net, x: (net.bn(c := net.conv(x)), torch.relu(c)), CONV_BN, [], "bn: conv is also used by relu"),
-    "returned": (lambda net, x: (net.bn(c := net.conv(x)), c), CONV_BN, [], "bn: conv is also returned"),
+        lambda net, x: (net.bn(c := net.conv(x)), torch.relu(c)),
+        CONV_BN,
+        [],
+        "bn: conv is also used by relu",
+    ),
+    "returned": (
+        lambda net, x: (net.bn(c := net.conv(x)), c),
+        CONV_BN,
+        [],
+        "bn: conv is also returned",
+    ),
     "a condition": (
-        lambda net, x: net.head(net.conv(x) + 1) + -1, OpPattern(ADD, (OpPattern(CONV), POSITIVE)), ["add"],
-        "add_1: -1 is not positive"),
-    "computed": (lambda net, x, y: net.conv(x) + y, OpPattern(ADD, (OpPattern(CONV), Z)), [], "add: y is not a constant"),
+        lambda net, x: net.head(net.conv(x) + 1) + -1,
+        OpPattern(ADD, (OpPattern(CONV), POSITIVE)),
+        ["add"],
+        "add_1: -1 is not positive",
+    ),
+    "computed": (
+        lambda net, x, y: net.conv(x) + y,
+        OpPattern(ADD, (OpPattern(CONV), Z)),
+        [],
+        "add: y is not a constant",
+    ),
     "a written buffer": (
-        lambda net, x: (net.z.add(net.conv(x)), net.z.copy_(x)), OpPattern(ADD, (Z, OpPattern(CONV))), [],
-        "add: z is written to by the network"),
+        lambda net, x: (net.z.add(net.conv(x)), net.z.copy_(x)),
+        OpPattern(ADD, (Z, OpPattern(CONV))),
+        [],
+        "add: z is written to by the network",
+    ),
     "written in between": (
-        written_in_between, SILU, [], "mul: add_, which stands in between, may write to its inputs"),
+        written_in_between,
+        SILU,
+        [],
+        "mul: add_, which stands in between, may write to its inputs",
+    ),
     "statistics written in between": (
-        lambda net, x: (y := net.bn(net.conv(x)), net.bn.running_mean.add_(x.mean()), torch.relu(y))[-1],
-        OpPattern([torch.relu], (OpPattern([nn.BatchNorm2d], (X,)),)), [],
-        "relu: add_, which stands in between, may write to its weights or statistics"),
+        lambda net, x: (
+            y := net.bn(net.conv(x)),
+            net.bn.running_mean.add_(x.mean()),
+            torch.relu(y),
+        )[-1],
+        OpPattern([torch.relu], (OpPattern([nn.BatchNorm2d], (X,)),)),
+        [],
+        "relu: add_, which stands in between, may write to its weights or statistics",
+    ),
     "a keyword too many": (alpha, OpPattern(ADD, (X, Y)), [], "add: add also passes alpha=2"),
-}  # fmt: skip
+}
 
 
 def parts():

@@ -29,10 +29,32 @@ TINY = (
     "squeezenet1_1",
     "mnasnet0_5",
 )
-SHARE = ("alexnet", "convnext_tiny", "densenet121", "densenet169", "efficientnet_b0", "efficientnet_b1",
-    "efficientnet_v2_s", "googlenet", "inception_v3", "mnasnet1_3", "mobilenet_v3_large", "regnet_x_400mf",
-    "regnet_y_400mf", "regnet_y_1_6gf", "resnet34", "resnet50", "resnext50_32x4d", "shufflenet_v2_x1_0",
-    "shufflenet_v2_x2_0", "squeezenet1_0", "swin_t", "vit_b_32", "wide_resnet50_2", "maxvit_t")  # fmt: skip
+SHARE = (
+    "alexnet",
+    "convnext_tiny",
+    "densenet121",
+    "densenet169",
+    "efficientnet_b0",
+    "efficientnet_b1",
+    "efficientnet_v2_s",
+    "googlenet",
+    "inception_v3",
+    "mnasnet1_3",
+    "mobilenet_v3_large",
+    "regnet_x_400mf",
+    "regnet_y_400mf",
+    "regnet_y_1_6gf",
+    "resnet34",
+    "resnet50",
+    "resnext50_32x4d",
+    "shufflenet_v2_x1_0",
+    "shufflenet_v2_x2_0",
+    "squeezenet1_0",
+    "swin_t",
+    "vit_b_32",
+    "wide_resnet50_2",
+    "maxvit_t",
+)
 # The side of the smallest images that the network accepts; 64 for all others.
 SIDES = {"inception_v3": 96, "googlenet": 64, "maxvit_t": 224, "alexnet": 80} | {
     name: 224 for name in ALL if name.startswith("vit_")

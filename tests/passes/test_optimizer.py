@@ -47,13 +47,14 @@ def test_folds_a_copy_and_leaves_the_model_alone(route):
 
 
 def test_the_worked_example_bit_for_bit():
-    """Y = [[3, 7], [2, 1]]; gamma 3, beta -1, mu 2, var 4, eps 0: a = 1.5, shift = -4."""
+    """Y = [[3, 7], [2, 1]]; gamma 3, beta -1, mu 2, var + eps = 4: a = 1.5, shift = -4."""
+    eps = 2.0**-20  # 4 - eps is a float32; torch 2.10 and 2.11 refuse eps = 0
     layer = nn.Conv2d(1, 1, 2, bias=False)
     layer.weight.data = torch.tensor([[[[1.0, 0.0], [0.0, 1.0]]]])
     image = torch.tensor([[1.0, 6.0, 0.0], [1.0, 2.0, 1.0], [0.0, 1.0, -1.0]]).reshape(1, 1, 3, 3)
-    bn = nn.BatchNorm2d(1, eps=0.0)
+    bn = nn.BatchNorm2d(1, eps=eps)
     bn.weight.data, bn.bias.data = torch.tensor([3.0]), torch.tensor([-1.0])
-    bn.running_mean, bn.running_var = torch.tensor([2.0]), torch.tensor([4.0])
+    bn.running_mean, bn.running_var = torch.tensor([2.0]), torch.tensor([4.0 - eps])
     model = nn.Sequential(layer, bn).eval()
     assert layer(image).tolist() == [[[[3.0, 7.0], [2.0, 1.0]]]]
     folded, _ = passes.optimize(model, image)
@@ -174,7 +175,7 @@ def test_a_traced_network_may_be_optimised_too():
 
 
 def test_inside_inference_mode_the_result_is_the_same_as_outside():
-    """A tensor of inference mode does not count its changes, so no kernel could be prepared for it."""
+    """A tensor of inference mode does not count its changes: no kernel can be prepared for it."""
     with torch.inference_mode():
         inside, _ = passes.optimize(small(), X, level="inference")
         assert not any(parameter.is_inference() for parameter in inside.parameters())
@@ -209,10 +210,17 @@ def to_number(node, editor):
 
 WRONG = {
     "another operation": (
-        lambda m, x: m.conv(x) + x.mean(), operator.add, lambda node, _: setattr(node, "target", operator.sub)),
-    "a forgotten effect": (counting, "add_", lambda node, editor: editor.replace(node, node.args[0])),
+        lambda m, x: m.conv(x) + x.mean(),
+        operator.add,
+        lambda node, _: setattr(node, "target", operator.sub),
+    ),
+    "a forgotten effect": (
+        counting,
+        "add_",
+        lambda node, editor: editor.replace(node, node.args[0]),
+    ),
     "a batch size as a number": (lambda m, x: m.conv(x).reshape(x.size(0), -1), "size", to_number),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", WRONG)

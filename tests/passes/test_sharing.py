@@ -40,7 +40,10 @@ def blurred():
 
 def test_a_layer_that_is_called_three_times_is_folded_once():
     """One head for several images, as in a detector."""
-    run = lambda m, x: [F.relu(m.norm(m.conv(part)) * 2) for part in (x, 2 * x, 3 * x)]  # noqa: E731
+
+    def run(m, x):
+        return [F.relu(m.norm(m.conv(part)) * 2) for part in (x, 2 * x, 3 * x)]
+
     model = randomize_batchnorm(Net(run, conv=nn.Conv2d(3, 4, 3), norm=nn.BatchNorm2d(4))).eval()
     folded, _ = optimize(model, X)
     assert metrics.count_parameters(folded) == metrics.count_parameters(model.conv)

@@ -210,6 +210,9 @@ def test_the_window_gives_the_numbers_of_a_convolution(play):
         places = torch.arange(wanted.numel()).reshape(wanted.shape)
         assert found["total"] == (wanted * places).sum()
         assert found["output"] == wanted[found["row"], found["column"]]
+        terms = page.locator(".say").inner_text().partition("add up to")[2].partition("=")[0]
+        signed = "".join(terms.split()).replace("+", " ").replace("\N{MINUS SIGN}", " -")
+        assert sum(map(int, signed.rstrip(".").split())) == found["output"]
         return found["row"], found["column"]
 
     assert agrees(1, 0) == (1, 0)
@@ -285,6 +288,7 @@ def test_a_pass_shows_what_it_removed_and_made(play):
         assert found["made"] == len(made - removed)
         assert found["changed"] == changed + len(removed & made)  # of one name, but another kind
     assert page.get_by_role("button", name="Next").is_disabled()
+    assert page.locator("input:focus").count() == 1  # not lost with the button
     press(page, "Step", "Home")
     assert numbers(page)["nodes"] == len(steps[0]["boxes"])
 
@@ -464,6 +468,12 @@ def test_the_best_network_below_a_budget(play):
     page.get_by_label("Your size in MB").fill("0.4")
     page.get_by_label("Your accuracy in %").fill("93.5")
     assert page.locator(".live svg").get_by_text("yours").is_visible()
+    said = page.locator(".say")
+    within = [one for one in networks if one["bytes"] <= 0.4e6]
+    better = max(within, key=lambda one: one["accuracy"])
+    assert f"Yours: {better['name']} is" in said.inner_text()
+    page.get_by_label("Your accuracy in %").fill(str(100 * better["accuracy"] + 1))
+    assert "Yours: no other" in said.inner_text()
 
 
 def test_report_and_slides_show_the_living_figure(browser, tmp_path):

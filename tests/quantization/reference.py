@@ -39,7 +39,7 @@ def rescale(terms: list[np.ndarray], factors: list[list[float]]) -> np.ndarray:
 
 
 def windows(x, kernel, stride, padding, dilation, border):
-    """What lies under a kernel at each of its places: (images, channels, rows, columns, *kernel)."""
+    """What lies under a kernel at each place: (images, channels, rows, columns, *kernel)."""
     x = np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2), constant_values=border)
     reach = [dilation[i] * (kernel[i] - 1) + 1 for i in (0, 1)]
     found = np.lib.stride_tricks.sliding_window_view(x, reach, (2, 3))

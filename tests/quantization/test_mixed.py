@@ -18,7 +18,7 @@ def table(**layers):
     return pd.DataFrame(rows, columns=["layer", "bits", "divergence", "bytes"])
 
 
-def test_greedy_choice_gives_up_bits_where_they_matter_least_and_sees_a_cheap_jump_behind_an_expensive_step():
+def test_greedy_choice_gives_up_the_bits_that_matter_least_and_sees_a_jump_behind_a_step():
     scan = table(
         a=[(8, 0.0, 100), (4, 1.0, 50)],
         b=[(8, 0.0, 100), (4, 0.1, 50)],

@@ -126,7 +126,7 @@ def test_codes_in_the_file_are_the_models_own_and_uint8_where_they_could_saturat
 
 
 def floats(middle):
-    """Operations without an integer form: first, last, next to each other and with several inputs."""
+    """Operations without an integer form: first, last, side by side, and with several inputs."""
 
     def forward(self, x):
         y = self.pool(self.a(x.tanh()))
@@ -232,9 +232,7 @@ def test_equal_infinities_are_no_difference(tmp_path):
     assert not agree(torch.nan * found, torch.nan * found)
 
 
-def test_a_layer_called_output_and_one_number_for_each_image_are_written_and_no_random_number_is_drawn(
-    export,
-):
+def test_a_layer_called_output_and_a_number_for_each_image_are_written_and_none_is_drawn(export):
     forward = lambda net, x: torch.relu(net.output(x).mean((1, 2, 3)))  # noqa: E731
     torch.manual_seed(1)
     quantized, path = export(Recipe(), Net(forward, output=nn.Conv2d(3, 4, 1)).eval())

@@ -141,7 +141,7 @@ def groups(name: str) -> dict[str, dict]:
 def folded_and_left(
     model: nn.Module, x: torch.Tensor, route: str, level: str = "fold"
 ) -> tuple[list, dict]:
-    """Which node was folded into which layer, and the batch norms that are left with the reasons."""
+    """Which node was folded into which layer, and the batch norms that are left, with reasons."""
     graph_module, report = passes.optimize(model, x, level=level, route=route)
     left = {node.name: set() for node in norm_calls(graph_module)}
     for _, node, why in report.declined:

@@ -11,8 +11,17 @@ import torch
 from tests.record import measure
 
 FOLDER = Path(__file__).parent
-QUICK = (measure.OURS, "squeezenet1_1", "shufflenet_v2_x0_5", "mobilenet_v3_small", "mnasnet0_5", "resnet18",
-         "regnet_y_400mf", "mobilenet_v2", "googlenet")  # fmt: skip
+QUICK = (
+    measure.OURS,
+    "squeezenet1_1",
+    "shufflenet_v2_x0_5",
+    "mobilenet_v3_small",
+    "mnasnet0_5",
+    "resnet18",
+    "regnet_y_400mf",
+    "mobilenet_v2",
+    "googlenet",
+)
 OTHERS = (("fx", "inference"), ("export", "fold"), ("export", "inference"))
 FOLDS = [
     ("fx", "fold"),

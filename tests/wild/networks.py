@@ -256,7 +256,10 @@ def inception(d: Draw):
     w, v = d.width(), d.width()
     parts = {"a": d.conv_norm(3, w, 1), "b": nn.Sequential(d.conv_norm(3, v, 1), d.conv_norm(v, v))}
     parts |= {"c": d.conv_norm(3, w, 1), "head": nn.Linear(2 * w + v, 3)}
-    branches = lambda s, x: torch.cat([s.a(x), s.b(x), s.c(F.max_pool2d(x, 3, 1, 1))], 1)  # noqa: E731
+
+    def branches(s, x):
+        return torch.cat([s.a(x), s.b(x), s.c(F.max_pool2d(x, 3, 1, 1))], 1)
+
     return Net(lambda s, x: s.head(branches(s, x).mean([2, 3])), **parts), image(d)
 
 

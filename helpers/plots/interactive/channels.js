@@ -81,7 +81,7 @@ function figure(fig, { layers, groups, image, colours }) {
       const lit = layer.read === chosen || layer.made === chosen;
       const d = `M${from} ${middle - a}L${to} ${middle - b}V${middle + b}L${from} ${middle + a}Z`;
       add(svg, "path", { d, fill: lit ? "var(--tint)" : "var(--soft)" });
-      add(svg, "path", { d, fill: "none", stroke: lit ? "var(--accent)" : "var(--rule)" });
+      add(svg, "path", { d, fill: "none", stroke: lit ? "var(--accent)" : "var(--fill)" });
       if (layer.read === chosen) sides.read += `M${from} ${middle - a}v${2 * a}`;
       if (layer.made === chosen) sides.made += `M${to} ${middle - b}v${2 * b}`;
     });
@@ -90,6 +90,8 @@ function figure(fig, { layers, groups, image, colours }) {
     }
     shortcuts(svg, step, chosen, middle - tall(chosen) / 2);
     add(svg, "text", { x: 0, y: 12, class: "muted" }, "image");
+    const key = "layers: the taller, the more channels";
+    add(svg, "text", { x: 0, y: 188, class: "muted" }, key);
     add(svg, "text", { x: width, y: 12, class: "muted", "text-anchor": "end" }, "classes");
   }
 

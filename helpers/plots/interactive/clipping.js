@@ -58,23 +58,29 @@ function figure(fig, { values, bits }) {
       { stroke: "var(--muted)", "stroke-dasharray": "2 3" },
     );
     draw(both, { stroke: "var(--accent)", "stroke-width": 3.5 });
-    names(svg, across, height, curves, both);
+    names(svg, across, height, most, curves);
     const x = across(ends[at]);
     add(svg, "path", { d: `M${x} 8V${bottom}`, stroke: "var(--ink)", "stroke-width": 1.5 });
-    add(svg, "circle", { cx: x, cy: height(both[at]), r: 7, fill: "var(--accent)" });
+    const inside = both[at] <= most; // else the dot waits at the edge, hollow
+    const dot = { cx: x, cy: height(both[at]), r: 7, stroke: "var(--accent)", "stroke-width": 2 };
+    add(svg, "circle", { ...dot, fill: inside ? "var(--accent)" : "none" });
+    if (ends[at] < largest) {
+      const red = { x: width - 16, y: 30, "text-anchor": "end", style: "fill: var(--bad)" };
+      add(svg, "text", red, "red: clipped to t");
+    }
     axis(
       svg,
       bottom,
       across,
       [0, 2, 4, 6, 8, 10, 12].filter((v) => v <= largest),
-      "value",
+      "value of an activation",
     );
     const { rounding, clipping } = curves[at];
     const who =
       at === best
         ? "Their sum is least here"
-        : `The sum is ${(both[at] / both[best]).toFixed(1)} times the least,` +
-          ` found at ${ends[best].toFixed(2)}`;
+        : `Their sum is ${(both[at] / both[best]).toFixed(1)} times the least one,` +
+          ` which is at t = ${ends[best].toFixed(2)}`;
     fig.say(
       `Clipped at ${ends[at].toFixed(2)}: rounding costs ${rounding.toFixed(4)}, clipping` +
         ` ${clipping.toFixed(4)}. ${who}.`,
@@ -83,14 +89,19 @@ function figure(fig, { values, bits }) {
     return bottom + 40;
   };
 
-  function names(svg, across, height, curves, both) {
-    const label = (i, y, look, text) =>
-      add(svg, "text", { x: across(ends[i]), y, "text-anchor": "middle", ...look }, text);
-    const far = STEPS - 12;
-    label(far, height(curves[far].rounding) + 24, { class: "muted" }, "rounding");
-    label(far, height(curves[far].clipping) - 10, { class: "muted" }, "clipping");
-    const best = both.indexOf(Math.min(...both));
-    label(best, height(both[best]) - 12, { style: "fill: var(--accent)" }, "both");
+  /** Each name stands beside its curve, where that is at most half as high as the picture. */
+  function names(svg, across, height, most, curves) {
+    const both = curves.map(({ rounding, clipping }) => rounding + clipping);
+    const start = curves.findIndex(({ clipping }) => clipping <= most / 2);
+    const end = curves.findLastIndex(({ rounding }) => rounding <= most / 2);
+    const far = Math.min(end, STEPS - 18);
+    const label = (x, y, text, look) => add(svg, "text", { x, y, class: "muted", ...look }, text);
+    const left = { "text-anchor": "end" };
+    label(across(ends[start]) - 8, height(curves[start].clipping) + 8, "clipping", left);
+    label(across(ends[far]) + 8, height(curves[far].rounding) + 28, "rounding");
+    const seen = both.findIndex((error) => error <= most);
+    const blue = { class: "", style: "fill: var(--accent)" };
+    label(across(ends[seen]) + 10, height(both[seen]) + 8, "both", blue);
   }
 
   function histogram(svg, across, base, t) {

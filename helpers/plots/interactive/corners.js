@@ -31,7 +31,7 @@ function figure(fig, { weights, correlation }) {
   });
 
   fig.draw = (width, svg) => {
-    const size = Math.min(190, width - 180);
+    const size = Math.min(230, width - 180);
     unit = { left: width / 2 - size / 2, top: 84, size };
     const at = ([a, b]) => [unit.left + a * size, unit.top + (1 - b) * size];
     const point = sliders.map((slider) => slider.value);
@@ -96,11 +96,11 @@ function figure(fig, { weights, correlation }) {
     });
     const ratio = losses[nearest] / losses[best];
     fig.say(
-      best === nearest
-        ? `The nearest corner is the best one: error ${losses[best].toFixed(2)}.`
-        : `The nearest corner has ${ratio.toFixed(1)} times the error of the best one:` +
-            ` its two errors have` +
-            ` ${together.value > 0 ? "the same sign" : "opposite signs"} and add up in the output.`,
+      "The ring marks the exact weights; each corner shows its error in the output. " +
+        (best === nearest
+          ? "The nearest corner is the best one."
+          : `The nearest corner has ${ratio.toFixed(1)} times the error of the best one: its two` +
+            ` errors have ${together.value > 0 ? "the same sign" : "opposite signs"} and add up.`),
       { nearest: losses[nearest], best: losses[best], ratio },
     );
     return unit.top + size + 72;

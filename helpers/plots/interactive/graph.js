@@ -12,6 +12,15 @@ function figure(fig, { steps, traps }) {
   const next = fig.button("Next", () => {
     step.value += 1;
   });
+  fig.controls.after(fig.line); // the graph grows and shrinks, the sentence stays
+  fig.line.style.margin = "0 0 8px";
+  const DOES = {
+    canonicalize: "each operation is written in one way",
+    elim_identity: "what changes nothing goes",
+    constant_folding: "what is always the same is computed once",
+    conv_bn_folding: "the BatchNorm moves into the weights of the convolution",
+    conv_add_folding: "the constant moves into the bias of the convolution",
+  };
   const same = (a, b) => a.what === b.what && a.op === b.op && a.weights === b.weights;
 
   /** Name -> "removed", "made", or "changed": the nodes that a step touched. */
@@ -24,6 +33,12 @@ function figure(fig, { steps, traps }) {
       else if (!same(old.get(name), box)) touched[name] = "changed";
     }
     return touched;
+  }
+
+  /** What a changed node was, and what it is now. */
+  function told(old, box) {
+    if (old.what !== box.what) return `${old.what} → ${box.what}`;
+    return old.op === box.op ? `${box.what}, new weights` : `${box.what}: ${old.op} → ${box.op}`;
   }
 
   /** The rows of both graphs in one order: a removed node stays where it was. */
@@ -56,12 +71,12 @@ function figure(fig, { steps, traps }) {
     for (const box of [...users, ...again, ...weight]) touched[box.name] = "bad";
     const names = (found) => found.map((box) => box.name).join(" and ");
     const why = users.length
-      ? `Do not fold: ${names(users)} also uses the output of ${conv.name}.`
+      ? `Do not fold ${norm.name} into ${conv.name}: ${names(users)} also uses its output.`
       : again.length
-        ? `Fold into a copy: the same layer is called again, as ${names(again)}.`
+        ? `Fold into a copy of the layer: it is called again, as ${names(again)}.`
         : weight.length
-          ? `Fold into a copy: its weight is also used, by ${names(weight)}.`
-          : `Fold: nothing but ${norm.name} needs ${conv.name}.`;
+          ? `Fold into a copy of the layer: ${names(weight)} also uses its weight.`
+          : `Fold ${norm.name} into ${conv.name}: nothing else needs ${conv.name}.`;
     return { touched, conv: conv.name, why };
   }
 
@@ -81,19 +96,20 @@ function figure(fig, { steps, traps }) {
         const bad = found.touched[row.name] === "bad" && source === found.conv;
         if (source in place) edge(svg, wide, y, place[source], place[row.name], bad, row.gone);
       }
-    rows.forEach((row, i) => node(svg, row, y(i), wide, found.touched[row.name]));
-    const count = (kind) => Object.values(found.touched).filter((one) => one === kind).length;
-    const told = at
-      ? `${name}: ${count("removed")} removed, ${count("made")} made,` +
-        ` ${count("changed")} changed; ${boxes.length} nodes are left.`
-      : `The graph ${name}: ${boxes.length} nodes. Press Next.`;
-    fig.say(traps ? found.why : told, {
-      nodes: boxes.length,
-      removed: count("removed"),
-      made: count("made"),
-      changed: count("changed"),
-      bad: count("bad"),
+    rows.forEach((row, i) => {
+      const kind = found.touched[row.name];
+      const old = kind === "changed" && before.find((box) => box.name === row.name);
+      node(svg, old ? { ...row, what: told(old, row) } : row, y(i), wide, kind);
     });
+    const numbers = { removed: 0, made: 0, changed: 0, bad: 0 };
+    for (const kind of Object.values(found.touched)) numbers[kind] += 1;
+    const kinds = Object.keys(numbers).filter((kind) => numbers[kind]);
+    const counts = kinds.map((kind) => `${numbers[kind]} ${kind}`).join(", ");
+    const does = DOES[name] ? `${name}: ${DOES[name]}` : name;
+    const pass = at
+      ? `${does}. ${counts || "Nothing to do"}; ${boxes.length} nodes are left.`
+      : `The graph ${name}: ${boxes.length} nodes. Press Next for the first pass.`;
+    fig.say(traps ? found.why : pass, { nodes: boxes.length, ...numbers });
     return y(Math.max(...steps.map((one) => one.boxes.length), rows.length)) - 4;
   };
 
@@ -126,10 +142,8 @@ function figure(fig, { steps, traps }) {
     else {
       const out = wide + Math.min(16 + 9 * Math.abs(to - from), 76);
       const [a, b] = [y(from) + 15, y(to) + 15];
-      add(svg, "path", {
-        d: `M${wide + 1} ${a}C${out} ${a} ${out} ${b} ${wide + 1} ${b}`,
-        ...look,
-      });
+      const d = `M${wide + 1} ${a}C${out} ${a} ${out} ${b} ${wide + 1} ${b}`;
+      add(svg, "path", { d, ...look });
     }
   }
 }

@@ -67,15 +67,18 @@ function figure(fig, { networks }) {
     networks.forEach((one, i) => {
       const lit = one === chosen;
       const inside = one.bytes <= limit;
-      const colour = lit ? "var(--accent)" : inside ? "var(--muted)" : "var(--fill)";
+      const colour = lit ? "var(--accent)" : "var(--muted)";
+      const fill = lit || inside ? colour : "none"; // hollow: over the budget
       const bar = `M${points[i].x} ${up(one.low)}V${up(one.high)}`;
       add(svg, "path", { d: bar, stroke: colour, "stroke-width": lit ? 2.5 : 1 });
-      add(svg, "circle", { cx: points[i].x, cy: points[i].y, r: lit ? 8 : 4.5, fill: colour });
+      const place = { cx: points[i].x, cy: points[i].y, r: lit ? 8 : 4.5 };
+      add(svg, "circle", { ...place, fill, stroke: colour });
     });
     if (chosen) {
       const at = { x: across(chosen.bytes), y: up(chosen.low) + 18 };
       const side = at.x > width - 150 ? "end" : at.x < 150 ? "start" : "middle";
-      add(svg, "text", { ...at, "text-anchor": side, style: "font-weight: 600" }, chosen.name);
+      const halo = "font-weight: 600; paint-order: stroke; stroke: var(--soft); stroke-width: 5px";
+      add(svg, "text", { ...at, "text-anchor": side, style: halo }, chosen.name);
     }
     if (shown) {
       const [x, y] = [across(clamp(shown.bytes, least, most)), up(shown.accuracy)];
@@ -100,7 +103,7 @@ function figure(fig, { networks }) {
       ? ` ${equal.length} smaller ${equal.length > 1 ? "ones have" : "one has"}` +
         " an error bar that overlaps with that of the best."
       : "";
-    fig.say(told + (chosen === best ? smaller : ""), {
+    fig.say(told + (shown ? judged(shown) : chosen === best ? smaller : ""), {
       best: best?.name,
       bytes: limit,
       shown: chosen?.name,
@@ -108,4 +111,13 @@ function figure(fig, { networks }) {
     });
     return bottom + 40;
   };
+
+  /** Is one of the networks smaller and better than the reader's own? */
+  function judged(mine) {
+    const better = networks
+      .filter((one) => one.bytes <= mine.bytes && one.accuracy >= mine.accuracy)
+      .sort((a, b) => b.accuracy - a.accuracy);
+    if (!better.length) return " Yours: no other is at once as small and as accurate.";
+    return ` Yours: ${better[0].name} is no larger and at least as accurate.`;
+  }
 }

@@ -1,5 +1,5 @@
 // BatchNorm moves and stretches a histogram: y with mean mu and deviation sigma becomes
-// a y + c. The line in the middle takes each y, below, to its z, at the left.
+// a y + c. The line in the middle takes each y, below, to its z, at the left; mu goes to beta.
 function figure(fig, { y, eps }) {
   const mean = sum(y) / y.length;
   const deviation = Math.sqrt(sum(y.map((value) => (value - mean) ** 2)) / y.length);
@@ -38,6 +38,8 @@ function figure(fig, { y, eps }) {
     };
     add(svg, "path", { d: `M${ends.join("L")}`, ...look });
     const base = side + 90;
+    const middle = { x: across(mu.value), y: up(cut(beta.value)) };
+    const dashed = { stroke: "var(--muted)", "stroke-dasharray": "4 4", fill: "none" };
     bars(svg, y, (from, to, tall) => ({
       x: across(from),
       width: across(to) - across(from) - 0.5,
@@ -57,12 +59,18 @@ function figure(fig, { y, eps }) {
     for (const value of [-4, 4]) {
       add(svg, "text", { x: left + 6, y: up(value) + 4, class: "muted" }, minus(value, 0));
     }
+    add(svg, "path", { d: `M${middle.x} ${base}V${middle.y}H${left}`, ...dashed });
+    add(svg, "circle", { cx: middle.x, cy: middle.y, r: 5, fill: "var(--accent)" });
+    add(svg, "text", { x: middle.x + 6, y: side + 14 }, "mu");
+    const kept = cut(beta.value) === beta.value; // a ReLU may move it to 0
+    if (kept) add(svg, "text", { x: left + 30, y: middle.y - 6 }, "beta");
     const found = sum(z) / z.length;
     const spread = Math.sqrt(sum(z.map((value) => (value - found) ** 2)) / z.length);
     const sign = c < 0 ? "−" : "+";
+    const of = relu.value ? "after ReLU" : "of z";
     fig.say(
-      `${relu.value ? "ReLU of z" : "z"} = ${minus(a)} · y ${sign} ${Math.abs(c).toFixed(2)}:` +
-        ` one multiplication and one addition. The mean is now ${minus(found)},` +
+      `BatchNorm is one multiplication and one addition: z = ${minus(a)} · y ${sign}` +
+        ` ${Math.abs(c).toFixed(2)}. The mean ${of} is ${minus(found)},` +
         ` the standard deviation ${spread.toFixed(2)}.`,
       { a, c, mean: found, deviation: spread },
     );

@@ -10,6 +10,11 @@ function figure(fig, { layers, peak, bandwidth, overhead }) {
     (i) => `${i + 1} of ${layers.length}`,
   );
   const BOUNDS = ["compute", "memory", "overhead"];
+  const MEANT = {
+    compute: "compute, its multiplications",
+    memory: "memory, the bytes it moves",
+    overhead: "overhead, the time to start it",
+  };
   const LOOKS = {
     compute: { fill: "var(--accent)", stroke: "var(--accent)" },
     memory: { fill: "var(--fill)", stroke: "var(--ink)" },
@@ -53,7 +58,7 @@ function figure(fig, { layers, peak, bandwidth, overhead }) {
       fill: "none",
       "stroke-width": 2.5,
     });
-    const roof = { x: right, y: up(ceiling) - 9, "text-anchor": "end" };
+    const roof = { x: right, y: up(ceiling) - 17, "text-anchor": "end" };
     add(svg, "text", roof, `compute: ${grouped(peak / 1e9)} billion operations/s`);
     const [x1, y1] = corners[0].map((from, i) => (from + corners[1][i]) / 2);
     const angle =
@@ -98,7 +103,7 @@ function figure(fig, { layers, peak, bandwidth, overhead }) {
       stroke: "var(--ink)",
       "stroke-width": 2,
     });
-    const marks = [0.25, 1, 4, 16, 64];
+    const marks = [0.25, 1, 4, 16, 64, 128];
     axis(svg, bottom, (v) => across(log(v)), marks, "operations per byte");
     const whole = sum(found.map((one) => one.seconds));
     const share = (bound) =>
@@ -107,9 +112,9 @@ function figure(fig, { layers, peak, bandwidth, overhead }) {
     const images = 2 ** batch.value;
     const each = (whole / images) * 1e3;
     fig.say(
-      `${chosen.layer.name}, ${chosen.layer.kind}: bound by ${chosen.bound}.` +
-        ` All layers together take` +
-        ` ${each.toFixed(2)} ms per image: the batch shares the overhead.`,
+      `${chosen.layer.name}, ${chosen.layer.kind}: bound by ${MEANT[chosen.bound]}.` +
+        ` The network takes ${each.toFixed(2)} ms per image,` +
+        ` ${(100 * share("overhead")).toFixed(0)} % of it in layers bound by overhead.`,
       {
         seconds: whole,
         intensity: chosen.intensity,

@@ -11,6 +11,7 @@ function figure(fig, { multiplier, shift, reach }) {
     total.value = found ?? Array.from({ length: reach }, (_, i) => i - reach).find(half);
   });
   next.style.flex = "none";
+  const power = [...String(shift)].map((digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("");
   const exact = (s) => (s * multiplier) / 2 ** shift;
   const half = (s) => Math.abs(exact(s) % 1) === 0.5;
   const halfway = 1n << (t - 1n);
@@ -75,9 +76,9 @@ function figure(fig, { multiplier, shift, reach }) {
         ` To the even one: ${minus(results[2], 0)}.`
       : `. The nearest is ${minus(results[2], 0)}.`;
     fig.say(
-      `${minus(total.value, 0)} · ${multiplier} / 2^${shift} = ${minus(value, 3)}${told}` +
-        ` Over all sums from` +
-        ` ${minus(-reach, 0)} to ${reach} only this rule has no bias.`,
+      `Sum times scale: ${minus(total.value, 0)} · ${multiplier} / 2${power} =` +
+        ` ${minus(value, 3)}${told} Over all sums from ${minus(-reach, 0)} to ${reach} only` +
+        " half to even has no bias.",
       { value, down: results[0], up: results[1], even: results[2], bias: Object.values(bias) },
     );
     return bottom + 8;

@@ -43,19 +43,19 @@ function figure(fig, { weight, filters, dead }) {
     );
     add(svg, "path", { d: dots.kept, stroke: "var(--ink)", "stroke-width": 2 });
     add(svg, "path", { d: dots.lost, stroke: "var(--bad)", "stroke-width": 2 });
-    add(svg, "text", { x: 0, y: 12, class: "muted" }, "all weights that matter");
+    add(svg, "text", { x: 0, y: 12, class: "muted" }, "weights of living filters");
     add(svg, "text", { x: 0, y: under - 9, class: "muted" }, "filter by filter, small ones first");
     const key = add(svg, "text", { x: width, y: 12, "text-anchor": "end" });
     add(key, "tspan", { style: "fill: var(--accent)" }, "a line is a code");
     add(key, "tspan", { style: "fill: var(--bad)" }, zeros > 0.005 ? " · red becomes 0" : "");
     axis(svg, bottom + 4, x, [-widest, 0, widest], "weight", (v) => v.toFixed(2));
+    const dead = `A dead filter, far outside with a weight of ${grouped(largest(rows.flat()))},`;
+    const shared = silent.value ? "The largest living filter" : dead;
     const who = way.value
-      ? "each filter has its own scale"
-      : silent.value
-        ? "the largest living filter sets the scale for all"
-        : "a dead filter sets the scale for all";
+      ? "Each filter has its own scale, so a dead one harms no other"
+      : `${shared} sets the scale for all`;
     const told =
-      `${bits.value} bits, ${who}: ${(100 * zeros).toFixed(0)} % of the weights that matter` +
+      `${who}. At ${bits.value} bits ${(100 * zeros).toFixed(0)} % of the living weights` +
       ` become 0; signal-to-noise ratio ${sqnr.toFixed(1)} dB.`;
     fig.say(told, { sqnr, zeros, step: steps[0] });
     return bottom + 44;

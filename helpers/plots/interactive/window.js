@@ -9,8 +9,8 @@ function figure(fig, { image, weights, bias }) {
   const side = () => Math.floor((size + 2 * padding.value - kernel) / stride.value) + 1;
   const pixel = (row, column) => image[row]?.[column] ?? 0;
 
-  function output(row, column) {
-    const products = weights.flatMap((line, u) =>
+  function products(row, column) {
+    return weights.flatMap((line, u) =>
       line.map((weight, v) => {
         const under = pixel(
           row * stride.value - padding.value + u,
@@ -19,7 +19,18 @@ function figure(fig, { image, weights, bias }) {
         return weight * under;
       }),
     );
-    return bias + sum(products);
+  }
+  const output = (row, column) => bias + sum(products(row, column));
+
+  /** The sum as it is written, without the products that are 0. */
+  function written(row, column) {
+    const terms = products(row, column).filter(Boolean);
+    if (bias) terms.push(bias);
+    const signed = terms.map((term, i) => `${term < 0 ? "−" : "+"} ${Math.abs(term)}`);
+    const result = minus(output(row, column), 0);
+    if (terms.length < 2) return result;
+    const sums = signed.join(" ").replace(/^\+ /, "").replace(/^− /, "−");
+    return `${sums} = ${result}`.replaceAll(" ", "\u00a0"); // stays on one line
   }
 
   const shade = (value) => (value > 0 ? "var(--tint)" : "var(--soft)");
@@ -89,7 +100,7 @@ function figure(fig, { image, weights, bias }) {
     const rest = lost ? ", rounded down: the last pixels are never seen" : "";
     const sentence =
       `${formula} positions along each side${rest}.` +
-      ` Here the window gives ${minus(output(row, column), 0)}.`;
+      ` Here pixels times weights add up to ${written(row, column)}.`;
     fig.say(sentence, { size: places, row, column, output: output(row, column), total });
     return Math.max(start + padded * cell, top + Math.max(places, kernel) * cell) + 4;
   };

@@ -1,8 +1,9 @@
 # ruff: noqa: F811
-"""Right and wrong answers to a1. Secret. Every wrong one is a plausible mistake that must earn nothing.
+"""Right and wrong answers to a1. Secret. Every wrong one is a plausible mistake, and earns nothing.
 
-`# %% <item> <right or wrong>: <what it is>` stands above code that replaces a solution of the notebook. Most mistakes
-are a list below `# %% <item> wrong`: what it is, and how the solution is changed.
+`# %% <item> <right or wrong>: <what it is>` stands above code that replaces a solution of the
+notebook. Most mistakes are a list below `# %% <item> wrong`: what it is, and how the solution is
+changed.
 """
 
 import copy
@@ -87,13 +88,14 @@ def bn_train(x, gamma, beta, eps):
 # %% bn_train wrong
 # - changes the batch that it was given: `(x - mean) / ` -> `x.sub_(mean) / `
 # - the variance without its mean: `((x - mean) ** 2)` -> `(x ** 2)`
-# - the unbiased variance: `((x - mean) ** 2).mean(dim=(0, 2, 3), keepdim=True)` -> `x.var(dim=(0, 2, 3), keepdim=True)`
+# - the unbiased variance:
+#   `((x - mean) ** 2).mean(dim=(0, 2, 3), keepdim=True)` -> `x.var(dim=(0, 2, 3), keepdim=True)`
 # - eps is forgotten: `var + eps` -> `var`
 # - gamma along the last axis: `gamma[:, None, None] + beta[:, None, None]` -> `gamma + beta`
 # - one mean for all channels: `dim=(0, 2, 3)` -> `dim=(0, 1, 2, 3)`
 # - each image by itself: `dim=(0, 2, 3)` -> `dim=(2, 3)`
-# - calls torch's BatchNorm:
-#   `return (` -> `return torch.nn.functional.batch_norm(x, None, None, gamma, beta, True, 0.1, eps) + 0 * (`
+# - calls torch's BatchNorm: `return (` ->
+#   `return torch.nn.functional.batch_norm(x, None, None, gamma, beta, True, 0.1, eps) + 0 * (`
 # - calls torch's RMSNorm: `return (` -> `torch.nn.functional.rms_norm(x, x.shape[1:]); return (`
 
 
@@ -116,7 +118,8 @@ def fold_linear(weight, bias, a, b):
 # - broadcast without an axis: `a[:, None]` -> `a`
 # - the old bias is not scaled: `a * bias + b` -> `bias + b`
 # - no bias stays no bias: `b if bias is None` -> `None if bias is None`
-# - b is scaled as well: `b if bias is None else a * bias + b` -> `a * (b if bias is None else bias + b)`
+# - b is scaled as well:
+#   `b if bias is None else a * bias + b` -> `a * (b if bias is None else bias + b)`
 
 
 # %% fold_conv right: einsum
@@ -134,15 +137,16 @@ def fold_conv(weight, bias, a, b):
 # - without a bias there is none: `b if bias is None` -> `0 * b if bias is None`
 # - changes its weight: `a.reshape(shape) * weight` -> `weight.mul_(a.reshape(shape))`
 # - two dimensions only: `(weight.ndim - 1)` -> `3`
-# - square kernels only: `return a.reshape(shape) * weight` ->
-#   `return (a.reshape(shape) * weight).reshape(*weight.shape[:2], *weight.shape[2:3] * (weight.ndim - 2))`
+# - square kernels only: `return a.reshape(shape) * weight` -> `return (a.reshape(shape)
+#   * weight).reshape(*weight.shape[:2], *weight.shape[2:3] * (weight.ndim - 2))`
 # - the old bias is dropped: ` else a * bias + b` -> ` else b`
 # - a bias is taken for granted: `b if bias is None else a` -> `a`
 # - divides: `a.reshape(shape) * weight` -> `weight / a.reshape(shape)`
 # - scales the inputs: `[-1] + [1] * (weight.ndim - 1)` -> `[1, -1] + [1] * (weight.ndim - 2)`,
 #   `a.reshape` -> `a[: weight.shape[1]].reshape`
 # - calls torch's own fold: `return a.reshape(shape) * weight, folded_bias` ->
-#   `return torch.nn.utils.fusion.fuse_conv_bn_weights(weight, bias, 0 * b, torch.ones_like(b), 0.0, a, b)`
+#   `return torch.nn.utils.fusion.fuse_conv_bn_weights(weight,
+#   bias, 0 * b, torch.ones_like(b), 0.0, a, b)`
 
 
 # %% fold_transposed right: repeated factors
@@ -164,7 +168,8 @@ def fold_transposed(weight, bias, a, b, groups):
 # - changes its weight: `(factor * grouped)` -> `grouped.mul_(factor)`
 # - the first axis, as for a convolution:
 #   `(factor * grouped).reshape(weight.shape)` -> `weight * a[:inputs, None, None, None]`
-# - groups are forgotten: `(factor * grouped).reshape(weight.shape)` -> `weight * a[None, :, None, None]`
+# - groups are forgotten:
+#   `(factor * grouped).reshape(weight.shape)` -> `weight * a[None, :, None, None]`
 # - the factors of the first group for all: `(factor * grouped)` -> `(factor[:1] * grouped)`
 # - groups are interleaved: `(factor * grouped).reshape(weight.shape)` ->
 #   `weight * a.reshape(groups, -1).repeat(inputs // groups, 1)[:, :, None, None]`
@@ -198,14 +203,19 @@ def fold_before(weight, bias, a, b, groups):
 # %% fold_before wrong
 # - a and b exchanged: `a.reshape(groups` -> `b.reshape(groups`
 # - the mean over the kernel: `weight.sum(dim=(2, 3))` -> `weight.mean(dim=(2, 3))`
-# - square kernels only: `weight.sum(dim=(2, 3))` -> `weight.mean(dim=(2, 3)) * weight.shape[3] ** 2`
-# - the output axis: `(weight.sum(dim=(2, 3)) * b_seen).sum(dim=1)` -> `weight.sum((1, 2, 3)) * b[:outputs]`,
+# - square kernels only:
+#   `weight.sum(dim=(2, 3))` -> `weight.mean(dim=(2, 3)) * weight.shape[3] ** 2`
+# - the output axis:
+#   `(weight.sum(dim=(2, 3)) * b_seen).sum(dim=1)` -> `weight.sum((1, 2, 3)) * b[:outputs]`,
 #   `a_seen[:, :, None, None]` -> `a[:outputs, None, None, None]`
-# - groups are forgotten: `a_seen[:, :, None, None]` -> `a[:per_group, None, None]`, `* b_seen)` -> `* b[:per_group])`
-# - b goes through the folded weight: `weight.sum(dim=(2, 3)) * b_seen` -> `weight.sum(dim=(2, 3)) * a_seen * b_seen`
+# - groups are forgotten:
+#   `a_seen[:, :, None, None]` -> `a[:per_group, None, None]`, `* b_seen)` -> `* b[:per_group])`
+# - b goes through the folded weight:
+#   `weight.sum(dim=(2, 3)) * b_seen` -> `weight.sum(dim=(2, 3)) * a_seen * b_seen`
 # - the old bias is lost: `shift if bias is None else shift + bias` -> `shift`
 # - without a bias there is none: `shift if bias is None` -> `0 * shift if bias is None`
-# - changes the weight that it was given: `weight * a_seen[:, :, None, None]` -> `weight.mul_(a_seen[:, :, None, None])`
+# - changes the weight that it was given:
+#   `weight * a_seen[:, :, None, None]` -> `weight.mul_(a_seen[:, :, None, None])`
 # - without a bias one tap of the kernel: `shift if bias is None` ->
 #   `weight[:, :, 0, 0] @ b[:per_group] if bias is None`
 
@@ -310,20 +320,33 @@ def fold_model(model):
 # - by the first index of a layer: `previous = layers[-1] if layers else None` ->
 #   `first = list(model).index(layer); previous = layers[-1] if first > 0 else None`
 # - takes the padding for half the kernel: `conv.padding,` -> `conv.kernel_size[0] // 2,`
-# - a norm goes into the convolution behind it, too:
-#   `foldable =` -> `turned = isinstance(previous, nn.BatchNorm2d) and isinstance(layer, nn.Conv2d); foldable =`,
-#   `layers.append(layer)` -> `layers.append(folded_convolution(layer, layers.pop()) if turned else layer)`
+# - a norm goes into the convolution behind it, too: `foldable =` ->
+#   `turned = isinstance(previous, nn.BatchNorm2d) and isinstance(layer, nn.Conv2d); foldable =`,
+#   `layers.append(layer)` ->
+#   `layers.append(folded_convolution(layer, layers.pop()) if turned else layer)`
 # - dilation of the new convolution forgotten: `conv.dilation,` -> `1,`
 # - padding of the new convolution forgotten: `conv.padding,` -> `0,`
 # - finds the last layer before the first: `layers else None` -> `layers else model[-1]`
 # - looks into the given model: `layers[-1] if layers else None` -> `model[len(layers) - 1]`
 # - takes gamma and beta for granted: `bn.weight, bn.bias` -> `bn.weight * 1, bn.bias * 1`
 # - takes statistics for granted: ` and layer.running_mean is not None` -> ``
-# - folds into the shared convolution itself: `new.weight, new.bias` -> `new = conv; new.weight, new.bias`
+# - folds into the shared convolution itself:
+#   `new.weight, new.bias` -> `new = conv; new.weight, new.bias`
 # - folds a norm in training mode: ` and not layer.training` -> ``
+# - the old bias is lost where gamma is missing: `conv.bias, a, b)` ->
+#   `conv.bias if bn.affine else None, a, b)`
+# - two norms in a row at most:
+#   `return new` -> `new.norms = getattr(conv, "norms", 0) + 1; return new`,
+#   `isinstance(previous, nn.Conv2d):` ->
+#   `isinstance(previous, nn.Conv2d) and getattr(previous, "norms", 0) < 2:`
+# - a convolution that stands without a norm, too, is left: `isinstance(previous, nn.Conv2d):` ->
+#   `isinstance(previous, nn.Conv2d) and previous is not model[-1]:`
+# - asks the network for its mode, too: `not layer.training` ->
+#   `not (layer.training and model.training)`
 # - the stride of the new convolution is forgotten: `conv.stride` -> `1`
 # - the groups of the new convolution are forgotten: `conv.groups` -> `1`
-# - drops what it cannot fold: `layers.append(layer)` -> `layers += [layer] * (not isinstance(layer, nn.BatchNorm2d))`
+# - drops what it cannot fold:
+#   `layers.append(layer)` -> `layers += [layer] * (not isinstance(layer, nn.BatchNorm2d))`
 # - a list instead of a network: `nn.Sequential(*layers)` -> `layers`
 # - every layer once: `nn.Sequential(*layers)` -> `nn.Sequential(*dict.fromkeys(layers))`
 # - does nothing: `return nn.Sequential(*layers)` -> `return model`

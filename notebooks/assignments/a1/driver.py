@@ -14,14 +14,19 @@ SIZES = ("stride", "padding", "dilation", "groups")
 NUMBERS = ("mean", "var", "weight", "bias")
 
 
-def build(layers):
-    """Make an nn.Sequential of plain descriptions; equal "name"s are one and the same module."""
+def build(layers, training=True):
+    """Make an nn.Sequential of plain descriptions; equal "name"s are one and the same module.
+
+    `training` is the mode of the whole, which is that of no layer.
+    """
     modules, made = [], {}
     for layer in layers:
         name = layer["name"]
         made[name] = made.get(name) or _build_one(layer)
         modules.append(made[name])
-    return nn.Sequential(*modules)
+    model = nn.Sequential(*modules)
+    model.training = training
+    return model
 
 
 def _build_one(layer):
@@ -30,10 +35,16 @@ def _build_one(layer):
     if layer["kind"] == "conv":
         weight = layer["weight"]
         conv = nn.Conv2d(
-            weight.shape[1] * layer["groups"], weight.shape[0], weight.shape[2:], stride=layer["stride"],
-            padding=layer["padding"], dilation=layer["dilation"], groups=layer["groups"],
-            bias=layer["bias"] is not None, dtype=weight.dtype,
-        )  # fmt: skip
+            weight.shape[1] * layer["groups"],
+            weight.shape[0],
+            weight.shape[2:],
+            stride=layer["stride"],
+            padding=layer["padding"],
+            dilation=layer["dilation"],
+            groups=layer["groups"],
+            bias=layer["bias"] is not None,
+            dtype=weight.dtype,
+        )
         conv.weight.data = weight
         if layer["bias"] is not None:
             conv.bias.data = layer["bias"]
@@ -68,9 +79,14 @@ def _describe_one(module):
         return {"kind": "relu"}
     if isinstance(module, nn.Conv2d):
         return {
-            "kind": "conv", "weight": module.weight, "bias": module.bias, "stride": module.stride[0],
-            "padding": module.padding[0], "dilation": module.dilation[0], "groups": module.groups,
-        }  # fmt: skip
+            "kind": "conv",
+            "weight": module.weight,
+            "bias": module.bias,
+            "stride": module.stride[0],
+            "padding": module.padding[0],
+            "dilation": module.dilation[0],
+            "groups": module.groups,
+        }
     if isinstance(module, nn.BatchNorm2d):
         return {
             "kind": "bn", "weight": module.weight, "bias": module.bias, "mean": module.running_mean,
@@ -112,7 +128,8 @@ def _small(value):
 
 def run_fold_model(student, inputs):
     """Fold a model and describe both the result and what became of the original."""
-    model = build(inputs["layers"]).requires_grad_(False)  # as in the lessons: NumPy takes it
+    model = build(inputs["layers"], inputs.get("training", True))
+    model.requires_grad_(False)  # as in the lessons: NumPy takes it
     folded = student["fold_model"](model)
     if not isinstance(folded, nn.Sequential):
         raise TypeError(

@@ -170,7 +170,7 @@ def _linear_edges(rng):
 
 
 def _read_off(function, inputs_shape):
-    """Weight and bias of an affine function of a vector, found by feeding zeros and unit vectors."""
+    """Weight and bias of an affine function of a vector, by feeding zeros and unit vectors."""
     count = torch.Size(inputs_shape).numel()
     bias = function(torch.zeros(1, *inputs_shape, dtype=torch.float64))
     columns = function(torch.eye(count, dtype=torch.float64).reshape(count, *inputs_shape)) - bias
@@ -312,9 +312,16 @@ def _conv_layer(
 def _bn_layer(rng, name, channels, training=False, **without):
     parts = _statistics(rng, channels) | without
     return {
-        "kind": "bn", "name": name, "weight": parts["gamma"], "bias": parts["beta"], "mean": parts["mean"],
-        "var": parts["var"], "eps": parts["eps"], "training": training, "channels": channels,
-    }  # fmt: skip
+        "kind": "bn",
+        "name": name,
+        "weight": parts["gamma"],
+        "bias": parts["beta"],
+        "mean": parts["mean"],
+        "var": parts["var"],
+        "eps": parts["eps"],
+        "training": training,
+        "channels": channels,
+    }
 
 
 def _relu(name):
@@ -328,8 +335,15 @@ def _model_case(rng, label, layers, kept):
 
 
 def _model_cases(rng):
-    plain = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4), _relu("r1"), _conv_layer(rng, "c2", 4, 4, groups=4),
-             _bn_layer(rng, "b2", 4), _relu("r2"), _conv_layer(rng, "c3", 4, 5, kernel=1, bias=True)]  # fmt: skip
+    plain = [
+        _conv_layer(rng, "c1", 3, 4),
+        _bn_layer(rng, "b1", 4),
+        _relu("r1"),
+        _conv_layer(rng, "c2", 4, 4, groups=4),
+        _bn_layer(rng, "b2", 4),
+        _relu("r2"),
+        _conv_layer(rng, "c3", 4, 5, kernel=1, bias=True),
+    ]
     apart = [_conv_layer(rng, "c1", 3, 4, stride=2), _relu("r1"), _bn_layer(rng, "b1", 4)]
     return [
         _model_case(rng, "convolutions, norms and activations", plain, [0, 2, 3, 5, 6]),
@@ -351,6 +365,7 @@ def _model_edges(rng):
         shared,
         _bn_layer(rng, "b2", 3),
         _relu("r1"),
+        shared,
     ]
     first = [
         _bn_layer(rng, "b1", 3),
@@ -359,23 +374,29 @@ def _model_edges(rng):
         _conv_layer(rng, "c2", 3, 3),
     ]
     dilated = [
-        _conv_layer(rng, "c1", 3, 4, stride=2, dilation=2),
+        _conv_layer(rng, "c1", 3, 4, bias=True, stride=2, dilation=2),
         _bn_layer(rng, "b1", 4, gamma=None, beta=None),
     ]
     untracked = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4, mean=None, var=None)]
-    double = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4), _bn_layer(rng, "b2", 4)]
+    row = [_conv_layer(rng, "c1", 3, 4), *(_bn_layer(rng, name, 4) for name in ("b1", "b2", "b3"))]
     padded = [
         _conv_layer(rng, "c1", 3, 4, padding=0),
         _bn_layer(rng, "b1", 4),
         _conv_layer(rng, "c2", 4, 3, padding=2),
         _bn_layer(rng, "b2", 3),
     ]
+    asleep = _model_case(
+        rng, "a norm in training mode in a network that is not", training, [0, 1, 2]
+    )
+    asleep.inputs["training"] = False
     norm = _bn_layer(rng, "b1", 3)
     conv, other = _conv_layer(rng, "c1", 3, 3), _conv_layer(rng, "c2", 3, 3)
     return [
         _model_case(rng, "a norm in training mode, then one that is not", training, [0, 1, 2]),
-        _model_case(rng, "one convolution and one activation used twice", twice, [0, 2, 3, 5]),
-        _model_case(rng, "two norms in a row", double, [0]),
+        _model_case(
+            rng, "one convolution used three times, once without a norm", twice, [0, 2, 3, 5, 6]
+        ),
+        _model_case(rng, "three norms in a row", row, [0]),
         _model_case(rng, "paddings that change the size of the images", padded, [0, 2]),
         _model_case(
             rng,
@@ -394,6 +415,7 @@ def _model_edges(rng):
             [0],
         ),
         _model_case(rng, "a norm without running statistics", untracked, [0, 1]),
+        asleep,
     ]
 
 
@@ -431,34 +453,91 @@ def _item(name, points, cases, oracle, edges, nudge, hint, **more):
 
 
 ITEMS = (
-    _item("bn_affine", 8, _affine_cases, _affine_oracle, _affine_edges,
-          "Multiply the formula out: what stands before y, and what is left when y is 0?",
-          "In evaluation BatchNorm is a y + b per channel; look at eps, the square root, and missing gamma or beta",
-          forbidden=()),
-    _item("update_statistics", 12, _update_cases, _update_oracle, _update_edges,
-          "Is the variance of a batch divided by n or by n - 1, and what is n for one channel?",
-          "Look at which variance is kept, over which axes, and which side momentum weighs", forbidden=()),
-    _item("bn_train", 10, _train_cases, _train_oracle, _train_edges,
-          "Compare with the formula of exercise 1: where do the mean and the variance come from now?",
-          "Look at which variance normalises, where eps stands, and along which axis gamma lies", forbidden=NORMS),
-    _item("fold_linear", 8, _linear_cases, _linear_oracle, _linear_edges,
-          "Write one output as a sum over its inputs, then multiply it by its own a",
-          "a (W x + bias) + b: which rows does a scale, and what becomes of the old bias?"),
-    _item("fold_conv", 10, _conv_cases, _conv_oracle, _conv_edges,
-          "Which entries of the weight does one output channel use?",
-          "Output channels lie on the first axis of a convolution's weight, whatever its dimension and groups"),
-    _item("fold_transposed", 12, _transposed_cases, _transposed_oracle, _transposed_edges,
-          "On which axis of this weight do the outputs lie, and what do the groups do to it?",
-          "A transposed convolution stores (in, out / groups, ...): which output does each entry feed?"),
-    _item("fold_before", 14, _before_cases, _before_oracle, _before_edges,
-          "Put a constant image into the network: what becomes of b?",
-          "W (a x + b) + bias: a scales input channels, and b reaches the output through every tap of the kernel"),
-    _item("fold_model", 14, _model_cases, _model_oracle, _model_edges,
-          "In which cases does the network compute something else once a norm is folded? Name them first",
-          "Fold only a norm that directly follows a convolution and uses its running statistics, into a new module",
-          # so that new layers may be of torch's usual float32
-          tolerance=Tolerance(relative=1e-5, absolute=1e-7),
-          run=RUNS["fold_model"], view=VIEWS["fold_model"]),
-)  # fmt: skip
+    _item(
+        "bn_affine",
+        8,
+        _affine_cases,
+        _affine_oracle,
+        _affine_edges,
+        "Multiply the formula out: what stands before y, and what is left when y is 0?",
+        "In evaluation BatchNorm is a y + b per channel; "
+        "look at eps, the square root, and missing gamma or beta",
+        forbidden=(),
+    ),
+    _item(
+        "update_statistics",
+        12,
+        _update_cases,
+        _update_oracle,
+        _update_edges,
+        "Is the variance of a batch divided by n or by n - 1, and what is n for one channel?",
+        "Look at which variance is kept, over which axes, and which side momentum weighs",
+        forbidden=(),
+    ),
+    _item(
+        "bn_train",
+        10,
+        _train_cases,
+        _train_oracle,
+        _train_edges,
+        "Compare with the formula of exercise 1: where do the mean and the variance come from now?",
+        "Look at which variance normalises, where eps stands, and along which axis gamma lies",
+        forbidden=NORMS,
+    ),
+    _item(
+        "fold_linear",
+        8,
+        _linear_cases,
+        _linear_oracle,
+        _linear_edges,
+        "Write one output as a sum over its inputs, then multiply it by its own a",
+        "a (W x + bias) + b: which rows does a scale, and what becomes of the old bias?",
+    ),
+    _item(
+        "fold_conv",
+        10,
+        _conv_cases,
+        _conv_oracle,
+        _conv_edges,
+        "Which entries of the weight does one output channel use?",
+        "Output channels lie on the first axis of a convolution's weight, whatever its dimension "
+        "and groups",
+    ),
+    _item(
+        "fold_transposed",
+        12,
+        _transposed_cases,
+        _transposed_oracle,
+        _transposed_edges,
+        "On which axis of this weight do the outputs lie, and what do the groups do to it?",
+        "A transposed convolution stores (in, out / groups, ...): which output does each entry "
+        "feed?",
+    ),
+    _item(
+        "fold_before",
+        14,
+        _before_cases,
+        _before_oracle,
+        _before_edges,
+        "Put a constant image into the network: what becomes of b?",
+        "W (a x + b) + bias: a scales input channels, and b reaches the output through every tap "
+        "of the kernel",
+    ),
+    _item(
+        "fold_model",
+        14,
+        _model_cases,
+        _model_oracle,
+        _model_edges,
+        "In which cases does the network compute something else once a norm is folded? Name them "
+        "first",
+        "Fold only a norm that directly follows a convolution and uses its running statistics, "
+        "into a new module",
+        # so that new layers may be of torch's usual float32
+        tolerance=Tolerance(relative=1e-5, absolute=1e-7),
+        run=RUNS["fold_model"],
+        view=VIEWS["fold_model"],
+    ),
+)
 
 ASSIGNMENT = Assignment("a1", "BatchNorm folding by hand", ITEMS, manual_points=12)

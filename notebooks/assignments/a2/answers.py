@@ -1,8 +1,9 @@
 # ruff: noqa: F811
-"""Right and wrong answers to a2. Secret. Every wrong one is a plausible mistake that must earn nothing.
+"""Right and wrong answers to a2. Secret. Every wrong one is a plausible mistake, and earns nothing.
 
-`# %% <item> <right or wrong>: <what it is>` stands above code that replaces a solution of the notebook. Most mistakes
-are a list below `# %% <item> wrong`: what it is, and how the solution is changed.
+`# %% <item> <right or wrong>: <what it is>` stands above code that replaces a solution of the
+notebook. Most mistakes are a list below `# %% <item> wrong`: what it is, and how the solution is
+changed.
 """
 
 import copy
@@ -35,15 +36,22 @@ def calls_per_module(graph_module):
 # - methods and functions count, too: `== "call_module"` -> `!= "placeholder"`
 # - counts users: `owners.count(owner)` -> `1`
 # - one name each: `id(graph_module.get_submodule(target))` -> `target`
+# - modules with equal weights are one: `id(graph_module.get_submodule(target))` ->
+#   `str(graph_module.get_submodule(target).state_dict())`
+# - one name each for what has no weights: `id(graph_module.get_submodule(target))` ->
+#   `id(m) if [*(m := graph_module.get_submodule(target)).parameters()] else target`
+# - calls that nobody reads are left out: `== "call_module"` -> `== "call_module" and node.users`
 # - all calls: `owners.count(owner)` -> `len(owners)`
 # - the other calls: `owners.count(owner)` -> `owners.count(owner) - 1`
 # - readers instead of calls: `called = [` ->
-#   `return {n.target: len(n.users) for n in graph_module.graph.nodes if n.op == "call_module"}; called = [`
+#   `return {n.target: len(n.users) for n in graph_module.graph.nodes if n.op == "call_module"};
+#   called = [`
 # - by the names of a module: `owners.count(owner)` ->
 #   `max(called.count(target), sum(id(m) == owner
 #   for _, m in graph_module.named_modules(remove_duplicate=False)))`
 # - by the name of the node: `return {target:` ->
-#   `names = [n.name for n in graph_module.graph.nodes if n.op == "call_module"]; return {names[called.index(target)]:`
+#   `names = [n.name for n in graph_module.graph.nodes if n.op == "call_module"];
+#   return {names[called.index(target)]:`
 
 
 # %% remove_dead right: again and again until nothing is found
@@ -110,20 +118,25 @@ def remove_dead(graph_module):
 # %% remove_dead wrong
 # - in place on what nobody else reads: `node.target.endswith("_"))` ->
 #   `node.target.endswith("_") and len(node.args[0].users) > 1)`
-# - every module in training mode acts: `isinstance(module, nn.BatchNorm2d) and module.training` -> `module.training`
+# - every module in training mode acts:
+#   `isinstance(module, nn.BatchNorm2d) and module.training` -> `module.training`
 # - an underscore anywhere is in place: `node.target.endswith("_")` -> `"_" in node.target`
 # - removes norms in any mode: ` and module.training` -> ` and False`
 # - keeps norms in any mode: ` and module.training` -> ``
 # - in place means any method: ` and node.target.endswith("_")` -> ``
+# - knows one in-place method: `node.target.endswith("_")` -> `node.target == "add_"`
 # - goes forward, so the chain's head stays:
 #   `reversed(list(graph_module.graph.nodes))` -> `list(graph_module.graph.nodes)`
 # - in-place methods go: ` or (node.op == "call_method" and node.target.endswith("_"))` -> ``
 # - inputs go: `("placeholder", "output")` -> `("output",)`
 # - the output goes: `("placeholder", "output")` -> `("placeholder",)`
 # - does not count: `removed += 1` -> `pass`
-# - random numbers stay: `("placeholder", "output")` -> `("placeholder", "output") or node.target is torch.rand_like`
-# - asks the graph module, too: ` and module.training` -> ` and module.training and graph_module.training`
-# - goes forward three times: `reversed(list(graph_module.graph.nodes))` -> `3 * list(graph_module.graph.nodes)`,
+# - random numbers stay:
+#   `("placeholder", "output")` -> `("placeholder", "output") or node.target is torch.rand_like`
+# - asks the graph module, too:
+#   ` and module.training` -> ` and module.training and graph_module.training`
+# - goes forward three times:
+#   `reversed(list(graph_module.graph.nodes))` -> `3 * list(graph_module.graph.nodes)`,
 #   `not node.users and` -> `not node._erased and not node.users and`
 # - counts what is left: `return removed` -> `return len(graph_module.graph.nodes)`
 
@@ -161,19 +174,22 @@ def remove_identities(graph_module):
 # - activations go, too: `nn.Identity) or` -> `(nn.Identity, nn.ReLU)) or`
 # - dropout in training mode and not in evaluation: `not module.training` -> `module.training`
 # - dropout goes in any mode: ` and not module.training` -> ``
-# - asks the graph module, too: `not module.training` -> `(not module.training or not graph_module.training)`
+# - asks the graph module, too:
+#   `not module.training` -> `(not module.training or not graph_module.training)`
 # - identities only: ` or off` -> ``
 # - asks the graph module for its mode: `not module.training` -> `not graph_module.training`
 # - looks at the mode of identities, too: `nn.Identity) or off` ->
 #   `nn.Identity | nn.Dropout) and not module.training`
-# - the first reader alone: `node.replace_all_uses_with(` -> `next(iter(node.users)).replace_input_with(node, `,
+# - the first reader alone:
+#   `node.replace_all_uses_with(` -> `next(iter(node.users)).replace_input_with(node, `,
 #   `graph_module.graph.erase_node(node)` -> `node.users or graph_module.graph.erase_node(node)`
-# - one that nobody reads stays: `node.op != "call_module"` -> `node.op != "call_module" or not node.users`
+# - one that nobody reads stays:
+#   `node.op != "call_module"` -> `node.op != "call_module" or not node.users`
 # - the node before instead of the input: `node.args[0]` -> `node.prev`
 # - the first input for any other: `node.args[0]` ->
 #   `(node.args[0] if node.args[0].op != "placeholder" else next(iter(graph_module.graph.nodes)))`
-# - counts modules instead of nodes: `removed = 0` -> `gone = set()`, `removed += 1` -> `gone.add(module)`,
-#   `return removed` -> `return len(gone)`
+# - counts modules instead of nodes: `removed = 0` -> `gone = set()`,
+#   `removed += 1` -> `gone.add(module)`, `return removed` -> `return len(gone)`
 
 
 # %% merge_repeats right: compares pairs
@@ -234,6 +250,8 @@ def merge_repeats(graph_module):
 
 
 # %% merge_repeats wrong
+# - what reads a random number is left alone: `node.target is torch.rand_like` ->
+#   `torch.rand_like in [node.target, *(n.target for n in node.all_input_nodes)]`
 # - random numbers stop everything: `any(node.op` -> `any(node.target is torch.rand_like or node.op`
 # - keeps the second: `node.replace_all_uses_with(original)` ->
 #   `original.replace_all_uses_with(node); node, original = original, node`
@@ -244,10 +262,13 @@ def merge_repeats(graph_module):
 # - an underscore anywhere is in place: `node.target.endswith("_")` -> `"_" in node.target`
 # - compares functions alone: `(node.target, node.args)` -> `node.target`
 # - in-place methods count only from where they stand: `any(node.op` -> `all(node.op`
-# - compares with the last call of a function alone: `first.setdefault((node.target, node.args), node)` ->
-#   `first.get(node.target, node); original = (node, original)[original.args == node.args]; first[node.target] = node`
-# - any order for sums: `node.args)` -> `frozenset(node.args) if node.target is torch.add else node.args)`
-# - one input is like another: `node.args)` -> `tuple(getattr(a, "op", "") == "placeholder" or a for a in node.args))`
+# - compares with the last call of a function alone:
+#   `first.setdefault((node.target, node.args), node)` -> `first.get(node.target, node);
+#   original = (node, original)[original.args == node.args]; first[node.target] = node`
+# - any order for sums:
+#   `node.args)` -> `frozenset(node.args) if node.target is torch.add else node.args)`
+# - one input is like another:
+#   `node.args)` -> `tuple(getattr(a, "op", "") == "placeholder" or a for a in node.args))`
 # - merges random numbers: ` or node.target is torch.rand_like` -> ``
 # - merges across in-place methods: `return 0` -> `pass`
 # - merges what stands before an in-place method: `return 0` ->
@@ -269,9 +290,11 @@ def why_not_folded(graph_module):
             source = n.args[0]
             conv = module(source.target) if source.op == "call_module" else None
             questions = {
-                "no convolution": type(conv) is not nn.Conv2d, "training": module(n.target).training,
-                "several readers": set(source.users) != {n}, "shared": sum(m is conv for m in called) > 1,
-            }  # fmt: skip
+                "no convolution": type(conv) is not nn.Conv2d,
+                "training": module(n.target).training,
+                "several readers": set(source.users) != {n},
+                "shared": sum(m is conv for m in called) > 1,
+            }
             answers[n.name] = next(
                 (answer for answer, applies in questions.items() if applies), "fold"
             )
@@ -300,18 +323,29 @@ def why_not_folded(graph_module):
 #   `max(Counter(n.target for n in graph_module.graph.nodes)[conv.target],
 #   sum(m is modules[conv] for _, m in graph_module.named_modules(remove_duplicate=False))) > 1`
 # - changes the graph: `return reasons` ->
-#   `[n.replace_all_uses_with(n.args[0]) for n in graph_module.graph.nodes if n.name in reasons]; return reasons`
-# - looks through identities: `conv = node.args[0]` ->
-#   `conv = node.args[0]; conv = conv.args[0] if isinstance(modules.get(conv), nn.Identity) else conv`
-# - a norm is a convolution, too: `modules.get(conv), nn.Conv2d)` -> `modules.get(conv), (nn.Conv2d, nn.BatchNorm2d))`
+#   `[n.replace_all_uses_with(n.args[0]) for n in graph_module.graph.nodes if n.name in reasons];
+#   return reasons`
+# - looks through identities: `conv = node.args[0]` -> `conv = node.args[0];
+#   conv = conv.args[0] if isinstance(modules.get(conv), nn.Identity) else conv`
+# - a norm is a convolution, too:
+#   `modules.get(conv), nn.Conv2d)` -> `modules.get(conv), (nn.Conv2d, nn.BatchNorm2d))`
 # - readers come first: `module.training:` -> `module.training and len(conv.users) == 1:`
 # - more than two readers are allowed: `len(conv.users) > 1` -> `len(conv.users) == 2`
 # - asks the graph module, too: `module.training:` -> `module.training and graph_module.training:`
+# - dead readers are overlooked: `len(conv.users)` ->
+#   `len([user for user in conv.users if user.users or user.op == "output"])`
+# - norms that nobody reads are left out: `if isinstance(module, nn.BatchNorm2d):` ->
+#   `if isinstance(module, nn.BatchNorm2d) and node.users:`
+# - calls that nobody reads do not share: `calls[conv.target] > 1` ->
+#   `sum(m is modules[conv] for n, m in modules.items() if n.users) > 1`
+# - asks the convolution for its mode, too: `module.training:` ->
+#   `module.training or modules[conv].training:`
 # - two readers are allowed: `len(conv.users) > 1` -> `len(conv.users) > 2`
 # - norms without a convolution are left out: `reasons[node.name] = "no convolution"` -> `pass`
 # - a norm in training mode may be folded: `elif module.training` -> `elif False`
 # - other readers are overlooked: `len(conv.users) > 1` -> `False`
-# - the output is no reader: `len(conv.users)` -> `len([user for user in conv.users if user.op != "output"])`
+# - the output is no reader:
+#   `len(conv.users)` -> `len([user for user in conv.users if user.op != "output"])`
 # - shared under one name only:
 #   `calls_per_module(graph_module)` -> `Counter(n.target for n in graph_module.graph.nodes)`
 # - asks whether the norm is shared: `calls[conv.target]` -> `calls[node.target]`
@@ -385,19 +419,24 @@ def fold_norms(graph_module):
 # - takes the padding for half the kernel: `padding=conv.padding` ->
 #   `padding=conv.kernel_size[0] // 2`
 # - padding of the new convolution forgotten: `, padding=conv.padding` -> ``
+# - every kernel is 3 x 3: `conv.kernel_size` -> `3`,
+#   `new.weight = nn.Parameter(conv.weight.detach() * scale[:, None, None, None])` ->
+#   `new.weight.data.copy_(conv.weight * scale[:, None, None, None])`
 # - the mean is forgotten: ` - scale * norm.running_mean` -> ``
 # - the given convolution is changed: `new.weight =` -> `new = conv; new.weight =`
 # - turns the given modules into float32: `folded = 0` -> `folded = 0; graph_module.float()`
 # - eps is forgotten: ` + norm.eps` -> ``
 # - scales the input channels: `scale[:, None, None, None]` -> `scale[None, :, None, None]`
-# - the old bias is lost: `shift if conv.bias is None else scale * conv.bias.detach() + shift` -> `shift`
+# - the old bias is lost:
+#   `shift if conv.bias is None else scale * conv.bias.detach() + shift` -> `shift`
 # - the old bias is not scaled: `scale * conv.bias` -> `conv.bias`
-# - a second norm in a row is left: `folded = 0` -> `folded, reasons = 0, why_not_folded(graph_module)`,
+# - a second norm in a row is left:
+#   `folded = 0` -> `folded, reasons = 0, why_not_folded(graph_module)`,
 #   `why_not_folded(graph_module).get` -> `reasons.get`
 # - folds after every convolution:
 #   `.get(node.name) != "fold"` -> `.get(node.name, "no convolution") == "no convolution"`
 # - folds shared convolutions: `!= "fold"` -> `not in ("fold", "shared")`
 # - folds norms in training mode: `!= "fold"` -> `not in ("fold", "training")`
-# - leaves an identity:
-#   `node.replace_all_uses_with(before)` -> `graph_module.i, node.target = nn.Identity(), "i"; folded += 1; continue`
+# - leaves an identity: `node.replace_all_uses_with(before)` ->
+#   `graph_module.i, node.target = nn.Identity(), "i"; folded += 1; continue`
 # - does nothing: `folded = 0` -> `return 0`

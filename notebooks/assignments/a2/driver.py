@@ -60,8 +60,14 @@ def _layer(layer):
     kind = layer["kind"]
     if kind == "conv":
         weight = layer["weight"]
-        conv = nn.Conv2d(weight.shape[1], weight.shape[0], weight.shape[2], padding=layer["padding"],
-                         bias=layer["bias"] is not None, dtype=weight.dtype)  # fmt: skip
+        conv = nn.Conv2d(
+            weight.shape[1],
+            weight.shape[0],
+            weight.shape[2],
+            padding=layer["padding"],
+            bias=layer["bias"] is not None,
+            dtype=weight.dtype,
+        )
         conv.weight.data = weight
         if layer["bias"] is not None:
             conv.bias.data = layer["bias"]

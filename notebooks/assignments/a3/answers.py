@@ -1,8 +1,9 @@
 # ruff: noqa: F811
-"""Right and wrong answers to a3. Secret. Every wrong one is a plausible mistake that must earn nothing.
+"""Right and wrong answers to a3. Secret. Every wrong one is a plausible mistake, and earns nothing.
 
-`# %% <item> <right or wrong>: <what it is>` stands above code that replaces a solution of the notebook. Most mistakes
-are a list below `# %% <item> wrong`: what it is, and how the solution is changed.
+`# %% <item> <right or wrong>: <what it is>` stands above code that replaces a solution of the
+notebook. Most mistakes are a list below `# %% <item> wrong`: what it is, and how the solution is
+changed.
 """
 
 import torch
@@ -26,7 +27,8 @@ def norm_importance(weight, p):
 # - without the absolute value: `.abs()` -> ``
 # - the mean instead of the sum: `.sum(dim=1)` -> `.mean(dim=1)`
 # - always the 1-norm: `return (` -> `p = 1; return (`
-# - the largest weight: `(weight.flatten(1).abs() ** p).sum(dim=1) ** (1 / p)` -> `weight.flatten(1).abs().amax(1)`
+# - the largest weight:
+#   `(weight.flatten(1).abs() ** p).sum(dim=1) ** (1 / p)` -> `weight.flatten(1).abs().amax(1)`
 
 
 # %% taylor_importance right: einsum
@@ -72,13 +74,15 @@ def channels_to_keep(scores, ratio):
 # - the first channels: `stable=True).indices` -> `stable=True).indices.sort().values`
 # - keeps the lowest: `descending=True` -> `descending=False`
 # - is not sorted: `].sort().values` -> `]`
-# - nothing may be left: `min(int(len(scores) * ratio), len(scores) - 1)` -> `int(len(scores) * ratio)`
+# - nothing may be left:
+#   `min(int(len(scores) * ratio), len(scores) - 1)` -> `int(len(scores) * ratio)`
 # - one too few: `len(scores) - removed]` -> `max(1, len(scores) - removed - 1)]`
 # - the share that is kept: `int(len(scores) * ratio)` -> `len(scores) - int(len(scores) * ratio)`
 # - the first that reach the last score: `order[: len(scores) - removed].sort().values` ->
-#   `(scores >= scores[order[len(scores) - removed - 1]]).nonzero().flatten()[: len(scores) - removed]`
-# - the higher index among equals:
-#   `torch.sort(scores, descending=True, stable=True).indices` -> `scores.argsort(stable=True).flip(0)`
+#   `(scores >= scores[order[len(scores) - removed - 1]]).nonzero().flatten()[:
+#   len(scores) - removed]`
+# - the higher index among equals: `torch.sort(scores, descending=True, stable=True).indices` ->
+#   `scores.argsort(stable=True).flip(0)`
 
 
 # %% prune_conv right: index_select
@@ -99,7 +103,8 @@ def prune_conv(weight, bias, keep_in, keep_out):
 # - indices in pairs: `weight[keep_out][:, keep_in]` -> `weight[keep_out, keep_in]`
 # - inputs are forgotten: `[:, keep_in]` -> ``
 # - the bias as before: `bias[keep_out]` -> `bias`
-# - square kernels only: `weight[keep_out]` -> `weight.reshape(*weight.shape[:2], *weight.shape[2:3] * 2)[keep_out]`
+# - square kernels only:
+#   `weight[keep_out]` -> `weight.reshape(*weight.shape[:2], *weight.shape[2:3] * 2)[keep_out]`
 # - the first channels: `weight[keep_out][:, keep_in]` -> `weight[: len(keep_out), : len(keep_in)]`
 # - zeros instead of fewer channels: `weight[keep_out][:, keep_in]` ->
 #   `weight * torch.zeros(len(weight)).index_fill(0, keep_out, 1)[:, None, None, None]`
@@ -126,10 +131,11 @@ def prune_depthwise(weight, bias, channels, keep):
 # - one output for each channel: `outputs = (` -> `outputs = keep; (`
 # - groups as before: `len(keep)` -> `channels`
 # - as many groups as outputs: `len(keep)` -> `len(outputs)`
-# - outputs are interleaved:
-#   `keep[:, None] * per_channel + torch.arange(per_channel)` -> `keep + channels * torch.arange(per_channel)[:, None]`
+# - outputs are interleaved: `keep[:, None] * per_channel + torch.arange(per_channel)` ->
+#   `keep + channels * torch.arange(per_channel)[:, None]`
 # - inputs are selected: `weight[outputs]` -> `weight[:, keep]`
-# - square kernels only: `weight[outputs]` -> `weight.reshape(*weight.shape[:2], *weight.shape[2:3] * 2)[outputs]`
+# - square kernels only:
+#   `weight[outputs]` -> `weight.reshape(*weight.shape[:2], *weight.shape[2:3] * 2)[outputs]`
 # - a bias is taken for granted: `None if bias is None else bias` -> `bias`
 
 
@@ -151,7 +157,8 @@ def prune_after_flatten(weight, keep, height, width):
 # - keeps the last ones: `by_channel[:, keep]` -> `by_channel[:, -len(keep) :]`
 # - keeps the two axes: `.flatten(1)` -> ``
 # - channels as columns: `by_channel[:, keep].flatten(1)` -> `weight[:, keep]`
-# - channels last: `len(weight), -1, height * width` -> `len(weight), height * width, -1`, `[:, keep]` -> `[:, :, keep]`
+# - channels last: `len(weight), -1, height * width` -> `len(weight), height * width, -1`,
+#   `[:, keep]` -> `[:, :, keep]`
 # - the height is forgotten: `height * width` -> `width`
 # - rows are selected: `by_channel[:, keep].flatten(1)` -> `weight[keep[keep < len(weight)]]`
 # - the first columns: `by_channel[:, keep]` -> `by_channel[:, : len(keep)]`
@@ -200,11 +207,14 @@ def channel_groups(layers):
 # - a sum ties its first input only: `layer["inputs"]:` -> `layer["inputs"][:1]:`
 # - a sum ties two inputs: `layer["inputs"]:` -> `layer["inputs"][:2]:`
 # - ties are followed for two steps only: `while leader[name] != name` -> `for _ in range(2)`
-# - an activation behind a sum is overlooked: `{layer["name"]: layer["name"] for layer in layers}` ->
-#   `{layer["name"]: layer["name"] for layer in layers}; kinds = {o["name"]: o["kind"] for o in layers}`,
+# - an activation behind a sum is overlooked: `{layer["name"]: layer["name"] for layer in layers}`
+#   -> `{layer["name"]: layer["name"] for layer in layers};
+#   kinds = {o["name"]: o["kind"] for o in layers}`,
 #   `!= "conv"` -> `!= "conv" and (layer["kind"] != "same" or kinds[layer["inputs"][0]] == "conv")`
-# - depthwise behind an activation makes new channels: `{layer["name"]: layer["name"] for layer in layers}` ->
-#   `{layer["name"]: layer["name"] for layer in layers}; kinds = {o["name"]: o["kind"] for o in layers}`,
+# - depthwise behind an activation makes new channels:
+#   `{layer["name"]: layer["name"] for layer in layers}` ->
+#   `{layer["name"]: layer["name"] for layer in layers};
+#   kinds = {o["name"]: o["kind"] for o in layers}`,
 #   `!= "conv"` -> `!= "conv" and kinds[layer["inputs"][0]] + layer["kind"] != "samedepthwise"`
 # - convolutions tie, too: `if layer["kind"] != "conv"` -> `if True`
 # - all layers are named: `in ("conv", "depthwise")` -> `is not None`
@@ -239,11 +249,13 @@ def global_channels(scores, ratio, least):
 # - keeps one fewer than the least: `> least` -> `>= least`
 # - rounds up: `int(len(owner) * ratio)` -> `-int(-len(owner) * ratio // 1)`
 # - rounds to the nearest: `int(len(owner) * ratio)` -> `round(len(owner) * ratio)`
-# - each layer by its own largest score: `torch.cat(scores)` -> `torch.cat([s / s.max() for s in scores])`
+# - each layer by its own largest score:
+#   `torch.cat(scores)` -> `torch.cat([s / s.max() for s in scores])`
 # - least is ignored: `keep[layer].sum() > least` -> `True`
 # - removes the highest: `argsort()` -> `argsort(descending=True)`
 # - one more than asked for: `int(len(owner) * ratio)` -> `int(len(owner) * ratio) + 1`
 # - the same share of each layer: `[mask.nonzero().flatten() for mask in keep]` ->
-#   `[s.argsort().flip(0)[: max(least, len(s) - int(len(s) * ratio))].sort().values for s in scores]`
-# - what a full layer keeps is not taken elsewhere: `budget > 0` -> `budget >= 0`, `budget -= 1` -> `pass`,
-#   `layer = owner[index]` -> `layer, budget = owner[index], budget - 1`
+#   `[s.argsort().flip(0)[: max(least, len(s) - int(len(s) * ratio))].sort().values
+#   for s in scores]`
+# - what a full layer keeps is not taken elsewhere: `budget > 0` -> `budget >= 0`,
+#   `budget -= 1` -> `pass`, `layer = owner[index]` -> `layer, budget = owner[index], budget - 1`

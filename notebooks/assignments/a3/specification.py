@@ -162,8 +162,12 @@ def _depthwise_oracle(inputs, probe):
 
 
 def _flatten_inputs(rng, channels, height, width, kept):
-    return {"weight": _normal(rng, 3, channels * height * width), "keep": _some(rng, channels, kept),
-            "height": height, "width": width}  # fmt: skip
+    return {
+        "weight": _normal(rng, 3, channels * height * width),
+        "keep": _some(rng, channels, kept),
+        "height": height,
+        "width": width,
+    }
 
 
 def _flatten_cases(rng):
@@ -220,16 +224,17 @@ def _group_cases(rng):
 
 def _group_edges(rng):
     cases = {
-        "two blocks in a row":
-            "conv, conv 0, add 0 1, conv 2, depthwise 3, conv 4, same 5, add 2 6, conv 7",
+        "two blocks in a row": "conv, conv 0, add 0 1, conv 2, depthwise 3, conv 4, same 5, add 2 "
+        "6, conv 7",
         "two sums with a common term": "conv, conv, conv, add 0 1, add 2 1, conv 4",
-        "three blocks that share a group": "conv, conv 0, add 0 1, conv 2, add 2 3, conv 4, add 4 5",
+        "three blocks that share a group": "conv, conv 0, add 0 1, conv 2, add 2 3, conv 4, add 4 "
+        "5",
         "a sum of three": "conv, conv, conv, add 0 1 2",
-        "sums in a row, each with a term of the one before":
-            "conv, conv, conv, conv, conv, conv, add 5 4, add 4 3, add 3 2, add 2 1, add 1 0",
-        "several layers that keep channels":
-            "conv, same 0, same 1, conv 2, same 3, same 4, add 2 5, same 6, conv 7, same 8, depthwise 9, add 7 10",
-    }  # fmt: skip
+        "sums in a row, each with a term of the one before": "conv, conv, conv, conv, conv, conv, "
+        "add 5 4, add 4 3, add 3 2, add 2 1, add 1 0",
+        "several layers that keep channels": "conv, same 0, same 1, conv 2, same 3, same 4, add 2 "
+        "5, same 6, conv 7, same 8, depthwise 9, add 7 10",
+    }
     return [Case(label, _network(rng, *lines.split(", "))) for label, lines in cases.items()]
 
 
@@ -301,30 +306,83 @@ def _item(name, points, cases, oracle, edges, nudge, hint):
 
 
 ITEMS = (
-    _item("norm_importance", 8, _norm_cases, _norm_oracle, _norm_edges,
-          "Over which axes do you sum so that one number for each output is left?",
-          "One number per output channel: the norm over all other axes, root included"),
-    _item("taylor_importance", 8, _taylor_cases, _taylor_oracle, _taylor_edges,
-          "What is the score of a channel in one image?",
-          "Sum over pixels, then the absolute value, then the mean over the batch: the order matters"),
-    _item("channels_to_keep", 10, _keep_cases, _keep_oracle, _keep_edges,
-          "Try 5 channels, a ratio of 0.5 and two equal scores by hand",
-          "Round the number removed down, keep at least one, break ties in favour of the lower index, sort the result"),
-    _item("prune_conv", 10, _conv_cases, _conv_oracle, _conv_edges,
-          "Which axis of the weight belongs to the outputs, and which to the inputs?",
-          "Outputs lie on the first axis and inputs on the second; each is selected by its own indices"),
-    _item("prune_depthwise", 10, _depthwise_cases, _depthwise_oracle, _depthwise_edges,
-          "With two outputs for each channel: which rows of the weight belong to channel 1?",
-          "Each channel owns a run of outputs; the number of groups shrinks, too"),
-    _item("prune_after_flatten", 12, _flatten_cases, _flatten_oracle, _flatten_edges,
-          "Where in the flattened row do the pixels of channel 1 begin and end?",
-          "Flattening (C, H, W) turns each channel into a run of H * W columns"),
-    _item("channel_groups", 16, _group_cases, _group_oracle, _group_edges,
-          "If one channel goes from the output of an addition, what has to go from each of its inputs?",
-          "A sum ties all its inputs, a depthwise layer ties its output to its input; ties hold across several layers"),
-    _item("global_channels", 14, _global_cases, _global_oracle, _global_edges,
-          "Sort all the scores together. What if the next one lies in a layer that is at its least?",
-          "Remove the lowest scores of all layers together; a layer at its least is skipped for the next score"),
-)  # fmt: skip
+    _item(
+        "norm_importance",
+        8,
+        _norm_cases,
+        _norm_oracle,
+        _norm_edges,
+        "Over which axes do you sum so that one number for each output is left?",
+        "One number per output channel: the norm over all other axes, root included",
+    ),
+    _item(
+        "taylor_importance",
+        8,
+        _taylor_cases,
+        _taylor_oracle,
+        _taylor_edges,
+        "What is the score of a channel in one image?",
+        "Sum over pixels, then the absolute value, then the mean over the batch: the order matters",
+    ),
+    _item(
+        "channels_to_keep",
+        10,
+        _keep_cases,
+        _keep_oracle,
+        _keep_edges,
+        "Try 5 channels, a ratio of 0.5 and two equal scores by hand",
+        "Round the number removed down, keep at least one, break ties in favour of the lower "
+        "index, sort the result",
+    ),
+    _item(
+        "prune_conv",
+        10,
+        _conv_cases,
+        _conv_oracle,
+        _conv_edges,
+        "Which axis of the weight belongs to the outputs, and which to the inputs?",
+        "Outputs lie on the first axis and inputs on the second; "
+        "each is selected by its own indices",
+    ),
+    _item(
+        "prune_depthwise",
+        10,
+        _depthwise_cases,
+        _depthwise_oracle,
+        _depthwise_edges,
+        "With two outputs for each channel: which rows of the weight belong to channel 1?",
+        "Each channel owns a run of outputs; the number of groups shrinks, too",
+    ),
+    _item(
+        "prune_after_flatten",
+        12,
+        _flatten_cases,
+        _flatten_oracle,
+        _flatten_edges,
+        "Where in the flattened row do the pixels of channel 1 begin and end?",
+        "Flattening (C, H, W) turns each channel into a run of H * W columns",
+    ),
+    _item(
+        "channel_groups",
+        16,
+        _group_cases,
+        _group_oracle,
+        _group_edges,
+        "If one channel goes from the output of an addition, what has to go from each of its "
+        "inputs?",
+        "A sum ties all its inputs, a depthwise layer ties its output to its input; "
+        "ties hold across several layers",
+    ),
+    _item(
+        "global_channels",
+        14,
+        _global_cases,
+        _global_oracle,
+        _global_edges,
+        "Sort all the scores together. What if the next one lies in a layer that is at its least?",
+        "Remove the lowest scores of all layers together; "
+        "a layer at its least is skipped for the next score",
+    ),
+)
 
 ASSIGNMENT = Assignment("a3", "Structured pruning", ITEMS, manual_points=12)

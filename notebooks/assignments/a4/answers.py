@@ -1,8 +1,9 @@
 # ruff: noqa: F811
-"""Right and wrong answers to a4. Secret. Every wrong one is a plausible mistake that must earn nothing.
+"""Right and wrong answers to a4. Secret. Every wrong one is a plausible mistake, and earns nothing.
 
-`# %% <item> <right or wrong>: <what it is>` stands above code that replaces a solution of the notebook. Most mistakes
-are a list below `# %% <item> wrong`: what it is, and how the solution is changed.
+`# %% <item> <right or wrong>: <what it is>` stands above code that replaces a solution of the
+notebook. Most mistakes are a list below `# %% <item> wrong`: what it is, and how the solution is
+changed.
 """
 
 import math
@@ -58,14 +59,18 @@ def quantize(x, scale, zero_point, low, high):
 
 # %% quantize wrong
 # - in float32: `x / scale` -> `x.float() / scale`
+# - integers before the clamp: `torch.round(x / scale)` -> `torch.round(x / scale).long()`
+# - integers of 32 bits before the clamp: `torch.round(x / scale)` -> `torch.round(x / scale).int()`
 # - half-way is rounded up: `torch.round(x / scale)` -> `(x / scale + 0.5).floor()`
 # - only the upper clamp: `.clamp(low, high)` -> `.clamp(max=high)`
 # - only the lower clamp: `.clamp(low, high)` -> `.clamp(min=low)`
 # - one code too many: `.clamp(low, high)` -> `.clamp(low, high + 1)`
 # - changes the numbers that it was given: `torch.round(x / scale)` -> `x.div_(scale).round_()`
 # - cuts off: `torch.round(` -> `torch.trunc(`
-# - half-way away from zero: `torch.round(x / scale)` -> `(x / scale).sign() * ((x / scale).abs() + 0.5).floor()`
-# - rounds after adding the zero point: `(torch.round(x / scale) + zero_point)` -> `torch.round(x / scale + zero_point)`
+# - half-way away from zero:
+#   `torch.round(x / scale)` -> `(x / scale).sign() * ((x / scale).abs() + 0.5).floor()`
+# - rounds after adding the zero point:
+#   `(torch.round(x / scale) + zero_point)` -> `torch.round(x / scale + zero_point)`
 # - no clamp: `.clamp(low, high)` -> ``
 # - wraps around: `.clamp(low, high)` -> `.sub(low).remainder(high - low + 1).add(low)`
 # - the zero point is subtracted: `+ zero_point` -> `- zero_point`
@@ -95,6 +100,8 @@ def quantize_weight(weight, bits):
 # - half-way is rounded up: `torch.round(` -> `(lambda v: (v + 0.5).floor())(`
 # - half-way away from zero: `torch.round(` -> `(lambda v: v.sign() * (v.abs() + 0.5).floor())(`
 # - cuts off: `torch.round(` -> `torch.trunc(`
+# - two or four axes: `scales.reshape(shape)` ->
+#   `(scales[:, None, None, None] if weight.ndim == 4 else scales[:, None])`
 # - one scale for all: `scales = torch.where(` -> `scales[:] = scales.max(); scales = torch.where(`
 # - one code too many on the negative side: `2 ** (bits - 1) - 1` -> `2 ** (bits - 1)`
 # - zeros are divided by zero: `torch.where(scales == 0, 1.0, scales)` -> `scales`
@@ -156,13 +163,16 @@ def integer_conv(x, zero_point, weight, bias, padding, stride):
 # - a padding of one at most: `padding=padding` -> `padding=min(padding, 1)`
 # - float32 instead of integers: `.double()` -> `.float()`
 # - the zero point is forgotten: `(x - zero_point)` -> `x`
-# - sums wrap around in 16 bits: `sums.round().long()` -> `sums.round().long().to(torch.int16).long()`
+# - sums wrap around in 32 bits: `sums.round().long()` -> `sums.round().long().int().long()`
+# - sums wrap around in 16 bits:
+#   `sums.round().long()` -> `sums.round().long().to(torch.int16).long()`
 # - inputs wrap around in 8 bits: `(x - zero_point)` -> `(x - zero_point).to(torch.int8)`
 # - the bias is forgotten: `bias.double()` -> `None`
-# - codes in float32, the rest in integers: `weight.double(), bias.double()` -> `weight.float(), None`,
+# - codes in float32, the rest in integers:
+#   `weight.double(), bias.double()` -> `weight.float(), None`,
 #   `(x - zero_point).double()` -> `(x if padding == 0 else x - zero_point).float()`,
-#   `sums.round().long()` ->
-#   `sums.round().long() + (bias - (padding == 0) * zero_point * weight.sum((1, 2, 3))).reshape(-1, 1, 1)`
+#   `sums.round().long()` -> `sums.round().long() +
+#   (bias - (padding == 0) * zero_point * weight.sum((1, 2, 3))).reshape(-1, 1, 1)`
 # - the stride is forgotten: `stride=stride, ` -> ``
 # - a real convolution, with the kernel flipped: `weight.double()` -> `weight.flip(2, 3).double()`
 # - pads with the code 0: `padding=padding` -> `padding=0`,
@@ -192,12 +202,15 @@ def fixed_point(multiplier):
 # - half-way is rounded down: `round(fraction * 2**31)` -> `math.ceil(fraction * 2**31 - 0.5)`
 # - half-way is rounded up: `round(fraction * 2**31)` -> `math.floor(fraction * 2**31 + 0.5)`
 # - a mantissa of 32 bits: `2**31` -> `2**32`, `31 - exponent` -> `32 - exponent`
+# - shifts up to 62: `shift = 31 - exponent` -> `shift = min(31 - exponent, 62)`
 # - in single precision: `round(fraction * 2**31)` -> `int(torch.tensor(fraction * 2.0**31))`
 # - a mantissa of 2**31: `if mantissa == 2**31` -> `if False`
-# - one bit less: `round(fraction * 2**31)` -> `round(fraction * 2**30)`, `31 - exponent` -> `30 - exponent`
+# - one bit less:
+#   `round(fraction * 2**31)` -> `round(fraction * 2**30)`, `31 - exponent` -> `30 - exponent`
 # - cuts off: `round(` -> `int(`
 # - the sign of the exponent: `31 - exponent` -> `31 + exponent`
-# - a shift of 31 for all: `fraction, exponent = math.frexp(multiplier)` -> `fraction, exponent = multiplier, 0`
+# - a shift of 31 for all:
+#   `fraction, exponent = math.frexp(multiplier)` -> `fraction, exponent = multiplier, 0`
 # - powers of two only: `round(fraction * 2**31)` -> `2**30`
 # - halves once at most: `fraction, exponent = math.frexp(multiplier)` ->
 #   `exponent = min(0, math.frexp(multiplier)[1]); fraction = multiplier / 2.0**exponent`,
@@ -228,12 +241,16 @@ def requantize(sums, mantissa, shift, zero_point, low, high):
 #   `((((product + 2**30) >> 31) + (1 << shift - 31) // 2) >> shift - 31)`
 # - half of the next bit: `(1 << (shift - 1))` -> `(1 << shift)`
 # - no rounding: `product + (1 << (shift - 1))` -> `product`
-# - the product in 32 bits: `sums.long() * mantissa` -> `(sums.long() * mantissa).to(torch.int32).long()`
-# - half-way to even: `((product + (1 << (shift - 1))) >> shift)` -> `torch.round(product.double() / 2**shift).long()`
+# - the product in 32 bits:
+#   `sums.long() * mantissa` -> `(sums.long() * mantissa).to(torch.int32).long()`
+# - half-way to even:
+#   `((product + (1 << (shift - 1))) >> shift)` -> `torch.round(product.double() / 2**shift).long()`
 # - the zero point inside the product: `sums.long()` -> `(sums.long() + zero_point)`,
 #   `+ zero_point).clamp` -> `+ 0).clamp`
-# - clamps before the zero point: ` + zero_point).clamp(low, high)` -> `).clamp(low, high) + zero_point`
-# - half-way away from zero: `sums.long() *` -> `sums.abs() *`, `((product` -> `sums.sign() * ((product`
+# - clamps before the zero point:
+#   ` + zero_point).clamp(low, high)` -> `).clamp(low, high) + zero_point`
+# - half-way away from zero:
+#   `sums.long() *` -> `sums.abs() *`, `((product` -> `sums.sign() * ((product`
 
 
 # %% best_clip right: all thresholds at once
@@ -257,12 +274,15 @@ def best_clip(x, bits, candidates):
 # - one step too many: `threshold / most` -> `threshold / (most + 1)`
 # - one code too many on both sides: `2 ** (bits - 1) - 1` -> `2 ** (bits - 1)`
 # - one code too many below: `clamp(-most, most)` -> `clamp(-most - 1, most)`
+# - in single precision: `most = ` -> `x, candidates = x.float(), candidates.float(); most = `
 # - absolute errors: `((restored - x) ** 2)` -> `(restored - x).abs()`
 # - codes without a sign: `2 ** (bits - 1) - 1` -> `2**bits - 1`
 # - forgets to return to real numbers: `.clamp(-most, most) * scale` -> `.clamp(-most, most)`
 # - the last of the best: `errors.index(min(errors))` -> `errors.index(sorted(errors)[1])`
-# - the largest absolute value: `errors.index(min(errors))` -> `int((candidates - x.abs().max()).abs().argmin())`
-# - the threshold instead of its position: `errors.index(min(errors))` -> `candidates[errors.index(min(errors))].item()`
+# - the largest absolute value:
+#   `errors.index(min(errors))` -> `int((candidates - x.abs().max()).abs().argmin())`
+# - the threshold instead of its position:
+#   `errors.index(min(errors))` -> `candidates[errors.index(min(errors))].item()`
 # - clamping costs nothing: `restored - x)` -> `restored - x.clamp(-threshold, threshold))`
 # - negative numbers are cut off: `.clamp(-most, most)` -> `.clamp(0, most)`
 # - the worst one: `min(errors)` -> `max(errors)`

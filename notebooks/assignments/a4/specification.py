@@ -93,6 +93,10 @@ def _quantize_edges(rng):
         Case(
             "numbers far outside", _quantize_inputs(_both_signs(rng, 6) * 1e6, 0.5, -3, -128, 127)
         ),
+        Case(
+            "numbers that no integer holds",
+            _quantize_inputs(_both_signs(rng, 6) * 1e25, 0.5, -3, -128, 127),
+        ),
     ]
 
 
@@ -130,6 +134,7 @@ def _weight_edges(rng):
     return [
         Case("a channel of zeros", {"weight": zero, "bits": 8}),
         Case("as many inputs as outputs", {"weight": _normal(rng, 5, 5), "bits": 8}),
+        Case("a convolution in one dimension", {"weight": _normal(rng, 4, 2, 3), "bits": 8}),
         Case(
             "weights half-way between two codes",
             {"weight": halves[:, torch.randperm(7, generator=rng)], "bits": 3},
@@ -166,11 +171,19 @@ def _bias_edges(rng):
     halves = [0.5, -0.5, 1.5, 2.5, 2.5 + 1e-10, 3.5 - 1e-10]
     halves = torch.tensor(halves, dtype=torch.float64)[torch.randperm(6, generator=rng)]
     return [
-        Case("scales so small that 32 bits overflow",
-             {"bias": _both_signs(rng, 3) * 9, "input_scale": 1e-3, "weight_scales": tiny}),
-        Case("half-way between two codes, and just beside",
-             {"bias": halves, "input_scale": 0.5, "weight_scales": torch.full((6,), 2.0, dtype=torch.float64)}),
-    ]  # fmt: skip
+        Case(
+            "scales so small that 32 bits overflow",
+            {"bias": _both_signs(rng, 3) * 9, "input_scale": 1e-3, "weight_scales": tiny},
+        ),
+        Case(
+            "half-way between two codes, and just beside",
+            {
+                "bias": halves,
+                "input_scale": 0.5,
+                "weight_scales": torch.full((6,), 2.0, dtype=torch.float64),
+            },
+        ),
+    ]
 
 
 def _bias_oracle(inputs, probe):
@@ -186,9 +199,13 @@ def _bias_oracle(inputs, probe):
 
 def _conv_case(rng, label, shape, kernel, padding, stride, zero_point):
     inputs = {
-        "x": _integers(rng, 0, 255, *shape), "zero_point": zero_point, "weight": _integers(rng, -127, 127, *kernel),
-        "bias": _integers(rng, -5000, 5000, kernel[0]), "padding": padding, "stride": stride,
-    }  # fmt: skip
+        "x": _integers(rng, 0, 255, *shape),
+        "zero_point": zero_point,
+        "weight": _integers(rng, -127, 127, *kernel),
+        "bias": _integers(rng, -5000, 5000, kernel[0]),
+        "padding": padding,
+        "stride": stride,
+    }
     return Case(label, inputs)
 
 
@@ -213,7 +230,16 @@ def _conv_edges(rng):
     far.inputs["x"].fill_(255)
     far.inputs["weight"] = large.inputs["weight"].clone()
     far.inputs["weight"][:, 0, 0, 0] += (far.inputs["weight"].sum((1, 2, 3)) + 1) % 2
-    return [wide, large, far, _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 2, 2, 3)]
+    most = _conv_case(rng, "sums beyond 32 bits", (1, 2, 4, 4), (2, 2, 3, 3), 0, 1, 0)
+    most.inputs["weight"] = most.inputs["weight"].abs() * torch.tensor([1, -1]).reshape(2, 1, 1, 1)
+    most.inputs["bias"] = torch.tensor([2**31 - 1, -(2**31)])
+    return [
+        wide,
+        large,
+        far,
+        most,
+        _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 2, 2, 3),
+    ]
 
 
 def _conv_oracle(inputs, probe):
@@ -248,6 +274,7 @@ def _multiplier_edges(rng):
         Case("a power of two", {"multiplier": 0.25}),
         Case("one", {"multiplier": 1.0}),
         Case("a multiplier above 4", {"multiplier": 4.3}),
+        Case("a tiny multiplier", {"multiplier": 3e-13}),
         Case("a mantissa that rounds up to a power of two", {"multiplier": 1.0 - 2.0**-40}),
         Case(
             "a mantissa half-way between two",
@@ -352,11 +379,15 @@ def _clip_edges(rng):
         torch.tensor([1.0, 0.5], dtype=torch.float64),
     )
     uneven = torch.tensor([-1.0] * 10 + [0.4] * 5)
+    # What is cut off decides, so the largest is best; float32 sees one threshold.
+    outlier = torch.cat([_normal(rng, 3) * 0.1, torch.tensor([10.0])])
+    near = torch.tensor([5.0, 5.0 + 1e-7, 5.0 - 1e-7], dtype=torch.float64)
     return [
         Case("evenly spread numbers", {"x": x, "bits": 3, "candidates": candidates}),
         Case("three codes", {"x": x, "bits": 2, "candidates": candidates * 0.67}),
         Case("negative numbers", {"x": negative, "bits": 5, "candidates": candidates.flip(0) * 4}),
         Case("few values", {"x": ends.double(), "bits": 2, "candidates": half}),
+        Case("thresholds that hardly differ", {"x": outlier, "bits": 8, "candidates": near}),
         Case(
             "few values, most of them negative",
             {"x": uneven.double(), "bits": 2, "candidates": half},
@@ -390,32 +421,86 @@ def _item(name, points, cases, oracle, edges, nudge, hint, tolerance=EXACT):
 
 
 ITEMS = (
-    _item("scale_and_zero_point", 10, _range_cases, _range_oracle, _range_edges,
-          "How many steps lie between the lowest and the highest of 2^bits codes?",
-          "Zero must have a code, so the range has to contain it; 2^bits codes have 2^bits - 1 steps between them",
-          CLOSE),
-    _item("quantize", 8, _quantize_cases, _quantize_oracle, _quantize_edges,
-          "Which comes first: rounding, adding the zero point, or clamping?",
-          "Round first (ties to even), then add the zero point, then clamp; return integers"),
-    _item("quantize_weight", 12, _weight_cases, _weight_oracle, _weight_edges,
-          "What is the largest code for 8 bits when the codes are symmetric?",
-          "One scale per output channel, from the largest absolute value, and symmetric: -127 to 127 for 8 bits",
-          CLOSE),
-    _item("quantize_bias", 8, _bias_cases, _bias_oracle, _bias_edges,
-          "What is one step of the accumulator worth?",
-          "The bias is added to sums of products, so its scale is the product of two scales, in 32 bits"),
-    _item("integer_conv", 16, _conv_cases, _conv_oracle, _conv_edges,
-          "Which code stands for the real number 0?",
-          "A padded position means the number 0: which integer is that? And how large can the sums become?"),
-    _item("fixed_point", 10, _multiplier_cases, _multiplier_oracle, _multiplier_edges,
-          "How often do you halve or double the factor until it lies between 1/2 and 1?",
-          "multiplier = mantissa / 2^shift with 2^30 <= mantissa < 2^31, also when rounding reaches 2^31"),
-    _item("requantize", 14, _requantize_cases, _requantize_oracle, _requantize_edges,
-          "Which way does a shift to the right round, and how large can the products become?",
-          "Multiply in 64 bits, add half before shifting, then the zero point, then clamp"),
-    _item("best_clip", 10, _clip_cases, _clip_oracle, _clip_edges,
-          "What becomes of a value beyond the threshold, and what of one within it?",
-          "Quantize symmetrically with every threshold, return to real numbers, compare squared errors"),
-)  # fmt: skip
+    _item(
+        "scale_and_zero_point",
+        10,
+        _range_cases,
+        _range_oracle,
+        _range_edges,
+        "How many steps lie between the lowest and the highest of 2^bits codes?",
+        "Zero must have a code, so the range has to contain it; "
+        "2^bits codes have 2^bits - 1 steps between them",
+        CLOSE,
+    ),
+    _item(
+        "quantize",
+        8,
+        _quantize_cases,
+        _quantize_oracle,
+        _quantize_edges,
+        "Which comes first: rounding, adding the zero point, or clamping?",
+        "Round first (ties to even), then add the zero point, then clamp; return integers",
+    ),
+    _item(
+        "quantize_weight",
+        12,
+        _weight_cases,
+        _weight_oracle,
+        _weight_edges,
+        "What is the largest code for 8 bits when the codes are symmetric?",
+        "One scale per output channel, from the largest absolute value, and symmetric: -127 to 127 "
+        "for 8 bits",
+        CLOSE,
+    ),
+    _item(
+        "quantize_bias",
+        8,
+        _bias_cases,
+        _bias_oracle,
+        _bias_edges,
+        "What is one step of the accumulator worth?",
+        "The bias is added to sums of products, so its scale is the product of two scales, in 32 "
+        "bits",
+    ),
+    _item(
+        "integer_conv",
+        16,
+        _conv_cases,
+        _conv_oracle,
+        _conv_edges,
+        "Which code stands for the real number 0?",
+        "A padded position means the number 0: which integer is that? And how large can the sums "
+        "become?",
+    ),
+    _item(
+        "fixed_point",
+        10,
+        _multiplier_cases,
+        _multiplier_oracle,
+        _multiplier_edges,
+        "How often do you halve or double the factor until it lies between 1/2 and 1?",
+        "multiplier = mantissa / 2^shift with 2^30 <= mantissa < 2^31, also when rounding reaches "
+        "2^31",
+    ),
+    _item(
+        "requantize",
+        14,
+        _requantize_cases,
+        _requantize_oracle,
+        _requantize_edges,
+        "Which way does a shift to the right round, and how large can the products become?",
+        "Multiply in 64 bits, add half before shifting, then the zero point, then clamp",
+    ),
+    _item(
+        "best_clip",
+        10,
+        _clip_cases,
+        _clip_oracle,
+        _clip_edges,
+        "What becomes of a value beyond the threshold, and what of one within it?",
+        "Quantize symmetrically with every threshold, return to real numbers, compare squared "
+        "errors",
+    ),
+)
 
 ASSIGNMENT = Assignment("a4", "Quantization in integers", ITEMS, manual_points=12)

@@ -1,9 +1,10 @@
 # ruff: noqa: F811
-"""Right and wrong answers to a5. Secret. Every wrong one is a plausible mistake that must earn nothing.
+"""Right and wrong answers to a5. Secret. Every wrong one is a plausible mistake, and earns nothing.
 
-`# %% <item> <right or wrong>: <what it is>` stands above code that replaces a solution of the notebook. Most mistakes
-are a list below `# %% <item> wrong`: what it is, and how the solution is changed.
-Those of `network` read the file network.safetensors in this folder, which is as secret as they are.
+`# %% <item> <right or wrong>: <what it is>` stands above code that replaces a solution of the
+notebook. Most mistakes are a list below `# %% <item> wrong`: what it is, and how the solution is
+changed. Those of `network` read the file network.safetensors in this folder, which is as secret as
+they are.
 """
 
 import json
@@ -50,12 +51,13 @@ def pack_bits(codes, bits):
 # %% pack_bits wrong
 # - the sums as they are, in 64 bits: `.to(torch.uint8)` -> ``
 # - a byte more than needed: `math.ceil(len(stream) / 8) * 8` -> `(len(stream) // 8 + 1) * 8`
-# - the highest bit first: `torch.arange(8)` -> `torch.arange(7, -1, -1)`, `arange(bits)` -> `arange(bits - 1, -1, -1)`
+# - the highest bit first:
+#   `torch.arange(8)` -> `torch.arange(7, -1, -1)`, `arange(bits)` -> `arange(bits - 1, -1, -1)`
 # - the last byte is lost: `.to(torch.uint8)` -> `.to(torch.uint8)[: len(stream) // 8]`
 # - one byte for each code: `return (` -> `return codes.to(torch.uint8); (`
 # - the last code first: `codes.long()[:, None]` -> `codes.long().flip(0)[:, None]`
-# - lets NumPy do it:
-#   `return (` -> `import numpy; return torch.from_numpy(numpy.packbits(stream.byte().numpy(), bitorder="little")); (`
+# - lets NumPy do it: `return (` -> `import numpy;
+#   return torch.from_numpy(numpy.packbits(stream.byte().numpy(), bitorder="little")); (`
 
 
 # %% unpack_bits right: one large integer
@@ -80,12 +82,13 @@ def unpack_bits(packed, bits, count):
 # - codes in 32 bits: `.sum(1)` -> `.sum(1).int()`
 # - codes as floats: `.sum(1)` -> `.sum(1).double()`
 # - all bits: `count * bits]` -> `8 * len(packed) // bits * bits]`, `(count,` -> `(-1,`
-# - the highest bit first: `torch.arange(8)` -> `torch.arange(7, -1, -1)`, `arange(bits)` -> `arange(bits - 1, -1, -1)`
+# - the highest bit first:
+#   `torch.arange(8)` -> `torch.arange(7, -1, -1)`, `arange(bits)` -> `arange(bits - 1, -1, -1)`
 # - each byte by itself: `torch.arange(8)` -> `torch.arange(8 // bits * bits)`
 # - the bits of a code are turned around: `torch.arange(bits)` -> `torch.arange(bits - 1, -1, -1)`
 # - takes an offset away: `.sum(1)` -> `.sum(1) - 2 ** (bits - 1)`
-# - a window of one byte: `return (` ->
-#   `start = torch.arange(count) * bits; return (packed.long()[start // 8] >> start % 8) & (2**bits - 1); (`
+# - a window of one byte: `return (` -> `start = torch.arange(count) * bits;
+#   return (packed.long()[start // 8] >> start % 8) & (2**bits - 1); (`
 
 
 # %% squeeze_weight right: a loop over channels
@@ -111,6 +114,7 @@ def squeeze_weight(weight, bits):
 
 # %% squeeze_weight wrong
 # - the clamp is forgotten: `.clamp(-most, most)` -> ``
+# - one code too many below: `.clamp(-most, most)` -> `.clamp(-most - 1, most)`
 # - half-way is rounded up: `torch.round(weight.flatten(1) / scales.float()[:, None])` ->
 #   `torch.floor(weight.flatten(1) / scales.float()[:, None] + 0.5)`
 # - scales in single precision: `return pack_bits` -> `scales = scales.float(); return pack_bits`
@@ -119,7 +123,8 @@ def squeeze_weight(weight, bits):
 #   `), scales` -> `), scales.half()`
 # - one scale for all channels: `scales[scales == 0] = 1` -> `scales[:] = scales.max()`
 # - zeros are divided by zero: `scales[scales == 0] = 1` -> `pass`
-# - one step too many: `2 ** (bits - 1) - 1` -> `2 ** (bits - 1)`, `-most, most)` -> `-most, most - 1)`
+# - one step too many:
+#   `2 ** (bits - 1) - 1` -> `2 ** (bits - 1)`, `-most, most)` -> `-most, most - 1)`
 # - scales by input channel: `weight.flatten(1)` -> `weight.transpose(0, 1).flatten(1)`
 # - the offset is forgotten: `codes.flatten() + 2 ** (bits - 1)` -> `codes.flatten() % 2**bits`
 # - the largest value without its sign: `.abs()` -> ``
@@ -145,10 +150,13 @@ def restore_weight(packed, scales, shape, bits):
 # - in half precision: `scales.float()` -> `scales`
 # - as one row: `.reshape(shape)` -> `.flatten()`
 # - the offset is forgotten: ` - 2 ** (bits - 1)` -> ``
-# - the offset after the scale: ` - 2 ** (bits - 1)` -> ``, `[:, None])` -> `[:, None] - 2 ** (bits - 1))`
+# - the offset after the scale:
+#   ` - 2 ** (bits - 1)` -> ``, `[:, None])` -> `[:, None] - 2 ** (bits - 1))`
 # - the offset of a symmetric range: `2 ** (bits - 1)` -> `(2 ** (bits - 1) - 1)`
-# - scales along the last axis: `(shape[0], -1) * scales.float()[:, None]` -> `(-1, shape[0]) * scales.float()`
-# - computed in float16: `-1) * scales.float()` -> `-1).half() * scales`, `.reshape(shape)` -> `.reshape(shape).float()`
+# - scales along the last axis:
+#   `(shape[0], -1) * scales.float()[:, None]` -> `(-1, shape[0]) * scales.float()`
+# - computed in float16:
+#   `-1) * scales.float()` -> `-1).half() * scales`, `.reshape(shape)` -> `.reshape(shape).float()`
 # - the first scale for all: `scales.float()[:, None]` -> `scales[0].float()`
 
 
@@ -175,8 +183,8 @@ def drop_channels(weight, bias, keep, means):
 # - subtracted: `bias + over` -> `bias - over`
 # - all means, those of the kept channels too: `gone[keep] = False` -> `pass`
 # - linear layers are forgotten: ` if weight.ndim > 2 else weight` -> ``
-# - output channels: ` + over_kernel[:, gone] @ means[gone]` -> ``,
-#   `return weight[:, keep], bias` -> `keep = keep[keep < len(weight)]; return weight[keep], bias[keep]`
+# - output channels: ` + over_kernel[:, gone] @ means[gone]` -> ``, `return weight[:, keep], bias`
+#   -> `keep = keep[keep < len(weight)]; return weight[keep], bias[keep]`
 
 
 # %% distillation_loss right: cross-entropies with soft targets
@@ -201,14 +209,17 @@ def distillation_loss(scores, teacher_scores, labels, temperature, share):
 # %% distillation_loss wrong
 # - one loss for each image: `.sum(1).mean()` -> `.sum(1)`
 # - the square of the temperature is forgotten: ` * temperature**2` -> ``
-# - student and teacher exchanged: `wanted.exp() * (wanted - given)` -> `given.exp() * (given - wanted)`
+# - student and teacher exchanged:
+#   `wanted.exp() * (wanted - given)` -> `given.exp() * (given - wanted)`
 # - the mean over classes, too: `.sum(1).mean()` -> `.mean()`
 # - softmax along the batch: `dim=1` -> `dim=0`
-# - the logarithm of a softmax that is zero: `torch.log_softmax(` -> `torch.log(torch.softmax(`, `dim=1)` -> `dim=1))`
+# - the logarithm of a softmax that is zero:
+#   `torch.log_softmax(` -> `torch.log(torch.softmax(`, `dim=1)` -> `dim=1))`
 # - its exponents overflow: `torch.log_softmax(scores / temperature, dim=1)` ->
 #   `scores / temperature - (scores / temperature).exp().sum(1, keepdim=True).log()`
 # - the labels are softened, too: `cross_entropy(scores, labels)` -> `nll_loss(given, labels)`
-# - shares exchanged: `share * temperature` -> `(1 - share) * temperature`, `(1 - share) * hard` -> `share * hard`
+# - shares exchanged:
+#   `share * temperature` -> `(1 - share) * temperature`, `(1 - share) * hard` -> `share * hard`
 # - lets torch do it: `(wanted.exp() * (wanted - given)).sum(1).mean()` ->
 #   `torch.nn.functional.kl_div(given, wanted, reduction="batchmean", log_target=True)`
 
@@ -244,7 +255,8 @@ def front(accuracies, sizes):
 # - in the order given: `return kept` -> `return sorted(kept)`
 # - larger is better: `(sizes[i], -acc` -> `(-sizes[i], -acc`, `return kept` -> `return kept[::-1]`
 # - the most accurate one alone: `return kept` -> `return kept[-1:]`
-# - neighbours only: `kept[-1] if kept else None` -> `order[order.index(position) - 1] if kept else None`
+# - neighbours only:
+#   `kept[-1] if kept else None` -> `order[order.index(position) - 1] if kept else None`
 
 
 # %% network right: cut at the sums of the sizes
@@ -288,10 +300,12 @@ def restore(tensors):
 # - the biases are forgotten: `read("biases", shape[0]).float()` -> `torch.zeros(shape[0])`
 # - every layer reads from the start of the file: `position[name] = start + count` -> `pass`
 # - predictions instead of a network: `return layers` -> `return [3] * 1000`
-# - random weights: `layer["bias"] =` -> `torch.nn.init.xavier_normal_(layer["weight"]); layer["bias"] =`
+# - random weights:
+#   `layer["bias"] =` -> `torch.nn.init.xavier_normal_(layer["weight"]); layer["bias"] =`
 # - activations and sums are left out:
 #   `layers.append(layer)` -> `layers += [layer] * (layer["kind"] in ("conv", "linear", "pool"))`
-# - one class for every image: `return layers` ->
-#   `return [{"kind": "pool"}, {"kind": "linear", "weight": torch.zeros(10, 3), "bias": torch.eye(10)[3]}]`
-# - the offset of the codes is forgotten: `restore_weight(packed, read("scales", shape[0]), shape, bits)` ->
+# - one class for every image: `return layers` -> `return [{"kind": "pool"},
+#   {"kind": "linear", "weight": torch.zeros(10, 3), "bias": torch.eye(10)[3]}]`
+# - the offset of the codes is forgotten:
+#   `restore_weight(packed, read("scales", shape[0]), shape, bits)` ->
 #   `(restore_weight(packed, read("scales", shape[0]), shape, bits).abs())`

@@ -138,8 +138,16 @@ def main() -> None:
     student = answers.execute(answers.solution_cells(exercise))
     driver = exercise.load_driver()
     folded, _ = passes.optimize(models.load(arguments.checkpoint).eval(), torch.zeros(1, 3, 32, 32))
-    config = training.Config(epochs=arguments.epochs, batch_size=256, lr=0.02, weight_decay=0.0, ema=0.99, distill=0.7,
-                             label_smoothing=0.0, image_sizes=(28, 32))  # fmt: skip
+    config = training.Config(
+        epochs=arguments.epochs,
+        batch_size=256,
+        lr=0.02,
+        weight_decay=0.0,
+        ema=0.99,
+        distill=0.7,
+        label_smoothing=0.0,
+        image_sizes=(28, 32),
+    )
     rounded = train_rounded(folded, cifar, arguments.bits, config)
     tensors = pack(driver.layers_of(rounded), student["squeeze_weight"], arguments.bits)
     safetensors.torch.save_file(tensors, arguments.output)

@@ -126,6 +126,7 @@ def _squeeze_edges(rng):
     zero[1] = 0
     tiny = _normal(rng, 4, 5)
     tiny[2] *= 1e-9
+    tiny[3, :2] = tiny[3].abs().max() * torch.tensor([1, -1])
     tiny[3] *= (
         31 * 1.4 * 2.0**-24 / tiny[3].abs().max()
     )  # float16 rounds this scale down so far that codes are clamped
@@ -352,37 +353,100 @@ def _item(name, points, cases, oracle, edges, nudge, hint, tolerance=CLOSE, forb
 
 
 ITEMS = (
-    _item("pack_bits", 9, _pack_cases, _pack_oracle, _pack_edges,
-          "Write down by hand which bits of which bytes the first three codes of 3 bits fill",
-          "The first number fills the lowest bits of the first byte; numbers may reach over into the next byte",
-          EXACT, ("numpy.*.packbits",)),
-    _item("unpack_bits", 7, _unpack_cases, _unpack_oracle, _unpack_edges,
-          "In which byte does code i begin, and at which of its bits?",
-          "The last byte may hold bits that belong to no number; return int64", EXACT, ("numpy.*.unpackbits",)),
-    _item("squeeze_weight", 10, _squeeze_cases, _squeeze_oracle, _squeeze_edges,
-          "Which scale will the reader of the file have?",
-          "Codes must be made with the scale that the file holds, not with the one before it was rounded to float16",
-          EXACT, TORCHS_OWN),
-    _item("restore_weight", 8, _restore_cases, _restore_oracle, _restore_edges,
-          "What was done last when the weight was squeezed? Undo that first",
-          "Take the offset away before the scale is applied; each output channel has its own scale", CLOSE, TORCHS_OWN),
-    _item("drop_channels", 8, _drop_cases, _drop_oracle, _drop_edges,
-          "What does a removed channel add to an output if all its pixels hold its mean?",
-          "A removed channel leaves weight times mean behind, summed over removed channels and over the kernel"),
-    _item("distillation_loss", 10, _distill_cases, _distill_oracle, _distill_edges,
-          "Which of the two terms uses the temperature, and what is averaged over?",
-          "The mean over images; the softened part is multiplied by the squared temperature; mind large scores", CLOSE,
-          ("torch.*kl_div*",)),
-    _item("front", 8, _front_cases, _front_oracle, _front_edges,
-          "Can a network be beaten by one that is equal to it?",
-          "Beaten means: another is at least as good in both and better in one; equals do not beat each other",
-          EXACT),
-    Item(
-        "network", _network_cases, _network_oracle, function="restore", points=30, edges=_network_edges, seconds=60.0,
-        run=run_network, view=view_network, score=lambda *seen: Verdict(*score_network(*seen)),
-        nudge="Which of accuracy and bytes lies farther from full points? See the rule above",
-        hint=f"The lower accuracy of two counts; 0 points below {TARGET_ACCURACY:.0%} or above {TARGET_BYTES:,} bytes",
+    _item(
+        "pack_bits",
+        9,
+        _pack_cases,
+        _pack_oracle,
+        _pack_edges,
+        "Write down by hand which bits of which bytes the first three codes of 3 bits fill",
+        "The first number fills the lowest bits of the first byte; "
+        "numbers may reach over into the next byte",
+        EXACT,
+        ("numpy.*.packbits",),
     ),
-)  # fmt: skip
+    _item(
+        "unpack_bits",
+        7,
+        _unpack_cases,
+        _unpack_oracle,
+        _unpack_edges,
+        "In which byte does code i begin, and at which of its bits?",
+        "The last byte may hold bits that belong to no number; return int64",
+        EXACT,
+        ("numpy.*.unpackbits",),
+    ),
+    _item(
+        "squeeze_weight",
+        10,
+        _squeeze_cases,
+        _squeeze_oracle,
+        _squeeze_edges,
+        "Which scale will the reader of the file have?",
+        "Codes must be made with the scale that the file holds, not with the one before it was "
+        "rounded to float16",
+        EXACT,
+        TORCHS_OWN,
+    ),
+    _item(
+        "restore_weight",
+        8,
+        _restore_cases,
+        _restore_oracle,
+        _restore_edges,
+        "What was done last when the weight was squeezed? Undo that first",
+        "Take the offset away before the scale is applied; each output channel has its own scale",
+        CLOSE,
+        TORCHS_OWN,
+    ),
+    _item(
+        "drop_channels",
+        8,
+        _drop_cases,
+        _drop_oracle,
+        _drop_edges,
+        "What does a removed channel add to an output if all its pixels hold its mean?",
+        "A removed channel leaves weight times mean behind, summed over removed channels and over "
+        "the kernel",
+    ),
+    _item(
+        "distillation_loss",
+        10,
+        _distill_cases,
+        _distill_oracle,
+        _distill_edges,
+        "Which of the two terms uses the temperature, and what is averaged over?",
+        "The mean over images; the softened part is multiplied by the squared temperature; "
+        "mind large scores",
+        CLOSE,
+        ("torch.*kl_div*",),
+    ),
+    _item(
+        "front",
+        8,
+        _front_cases,
+        _front_oracle,
+        _front_edges,
+        "Can a network be beaten by one that is equal to it?",
+        "Beaten means: another is at least as good in both and better in one; "
+        "equals do not beat each other",
+        EXACT,
+    ),
+    Item(
+        "network",
+        _network_cases,
+        _network_oracle,
+        function="restore",
+        points=30,
+        edges=_network_edges,
+        seconds=60.0,
+        run=run_network,
+        view=view_network,
+        score=lambda *seen: Verdict(*score_network(*seen)),
+        nudge="Which of accuracy and bytes lies farther from full points? See the rule above",
+        hint="The lower accuracy of two counts; "
+        f"0 points below {TARGET_ACCURACY:.0%} or above {TARGET_BYTES:,} bytes",
+    ),
+)
 
 ASSIGNMENT = Assignment("a5", "The pipeline", ITEMS, manual_points=10)

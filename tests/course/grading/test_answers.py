@@ -57,8 +57,13 @@ def test_every_secret_decides(name):
     ]
     wrong = []
     for secret in range(30):
-        sheets = {n: [(c, one.oracle(c.inputs, c.probe)) for c in one.make_cases("secret", secret, hidden=True)]
-                  for n, one in item.items()}  # fmt: skip
+        sheets = {
+            n: [
+                (c, one.oracle(c.inputs, c.probe))
+                for c in one.make_cases("secret", secret, hidden=True)
+            ]
+            for n, one in item.items()
+        }
         for answer, student in functions:
             guarded = trying.guarded(item[answer.item])
             verdicts = (trying.judge(guarded, student, *case) for case in sheets[answer.item])

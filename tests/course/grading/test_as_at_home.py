@@ -43,6 +43,8 @@ def ways(cells, functions):
     )
     run = dict.fromkeys(functions, "%run tools.ipynb")
     yield "a notebook beside", run, {"tools.ipynb": notebook_of(whole)}, ""
+    away = run | {"own": "%cd own"}
+    yield "a notebook in a folder", away, {"own/tools.ipynb": notebook_of(whole)}, ""
     table = {"own": "import os\nopen('own.txt')\nos.makedirs('elsewhere')\n%cd elsewhere"}
     yield "another folder", table, {"own.txt": b"1"}, ""
 

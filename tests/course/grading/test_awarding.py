@@ -24,9 +24,14 @@ def _case(label):
 
 def _exercise(tmp_path, **changes):
     settings = {
-        "name": "double", "function": "double", "points": 4, "cases": _case("two numbers"), "hint": "Twice.",
-        "oracle": lambda inputs, probe: inputs["x"] + inputs["x"], "edges": _case("an edge"),
-    }  # fmt: skip
+        "name": "double",
+        "function": "double",
+        "points": 4,
+        "cases": _case("two numbers"),
+        "hint": "Twice.",
+        "oracle": lambda inputs, probe: inputs["x"] + inputs["x"],
+        "edges": _case("an edge"),
+    }
     return Exercise(Assignment("tiny", "Tiny", (Item(**settings | changes),), 0), tmp_path)
 
 
@@ -77,9 +82,12 @@ def test_a_lost_point_is_explained_on_the_smallest_case_that_fails(award):
         lambda sheet: {"answers": [x + 1 for x in sheet.expected], "problem": None}, **many, **few
     )
     assert row["message"].startswith("few: ") and row["shown"] == {
-        "first hint": "Look again.", "input": "x = (3,) 0, 1, 2", "expected": "(3,) 0, 2, 4", "got": "(3,) 1, 3, 5",
+        "first hint": "Look again.",
+        "input": "x = (3,) 0, 1, 2",
+        "expected": "(3,) 0, 2, 4",
+        "got": "(3,) 1, 3, 5",
         "first difference": "at [0]: expected 0, got 1",
-    }  # fmt: skip
+    }
     row, _ = award(lambda sheet: {"answers": sheet.expected[:1], "problem": "it broke"}, **many)
     assert row["shown"] == {
         "first hint": "Twice.",

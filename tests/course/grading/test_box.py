@@ -141,10 +141,14 @@ def surroundings(room, a1, monkeypatch):
         abstract.bind(f"\0{CANARY}")
         abstract.listen()
         yield {
-            "CLASS": str(room.folder), "SOURCE": str(a1.notebook), "REPO": str(a1.folder.parents[2]),
-            "PORT": str(server.getsockname()[1]), "HOME": str(Path.home()), "PREFIX": os.path.realpath(os.sys.prefix),
+            "CLASS": str(room.folder),
+            "SOURCE": str(a1.notebook),
+            "REPO": str(a1.folder.parents[2]),
+            "PORT": str(server.getsockname()[1]),
+            "HOME": str(Path.home()),
+            "PREFIX": os.path.realpath(os.sys.prefix),
             "CANARY": CANARY,
-        }  # fmt: skip
+        }
 
 
 @pytest.mark.parametrize("label", SNOOPS)

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.box, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def cluster():
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None
+        n_workers=2, threads_per_worker=1, dashboard_address=":0"
     ) as made:
         yield made
 

@@ -81,14 +81,32 @@ def place(path, content, time=None):
 TAKEN = {
     "folder": (folder(**{"a1.ipynb": "A"}), {"a1.ipynb": b"A"}),
     "upper.IPYNB": (b"D", {"a1.ipynb": b"D"}),
-    "paths.zip": (zipped(**{"deep/../../a1/a1.ipynb": "C", "model.safetensors": "M"}),
-                  {"a1.ipynb": b"C", "model.safetensors": b"M"}),
-    "rubbish.ZIP": (zipped(**{"A1.IPYNB": "C", "__MACOSX/._a1.ipynb": "x", "Thumbs.db": "x", "x/__pycache__/a": "x",
-                              ".ipynb_checkpoints/a1-checkpoint.ipynb": "old", "wire.pyc": "x"}), {"a1.ipynb": b"C"}),
-    "packed": (folder(**{"Hand in.ZIP": zipped(**{"x/a1.ipynb": "P"}), "Thumbs.db": "x", "net": "n"}),
-               {"a1.ipynb": b"P", "net": b"n"}),
-    "deep": (folder(**{"er/still/my a1.ipynb": "E", "er/b.bin": "b"}), {"a1.ipynb": b"E", "b.bin": b"b"}),
-}  # fmt: skip
+    "paths.zip": (
+        zipped(**{"deep/../../a1/a1.ipynb": "C", "model.safetensors": "M"}),
+        {"a1.ipynb": b"C", "model.safetensors": b"M"},
+    ),
+    "rubbish.ZIP": (
+        zipped(
+            **{
+                "A1.IPYNB": "C",
+                "__MACOSX/._a1.ipynb": "x",
+                "Thumbs.db": "x",
+                "x/__pycache__/a": "x",
+                ".ipynb_checkpoints/a1-checkpoint.ipynb": "old",
+                "wire.pyc": "x",
+            }
+        ),
+        {"a1.ipynb": b"C"},
+    ),
+    "packed": (
+        folder(**{"Hand in.ZIP": zipped(**{"x/a1.ipynb": "P"}), "Thumbs.db": "x", "net": "n"}),
+        {"a1.ipynb": b"P", "net": b"n"},
+    ),
+    "deep": (
+        folder(**{"er/still/my a1.ipynb": "E", "er/b.bin": "b"}),
+        {"a1.ipynb": b"E", "b.bin": b"b"},
+    ),
+}
 
 
 def test_hand_ins_are_taken_in_every_form(room, incoming):
@@ -132,31 +150,70 @@ FINE, HALF = {"a1.ipynb": b"fine"}, bytes(MOST_FILES_BYTES // 2 + 1)
 # What an entry holds, what is said of it, and what is collected (None: not even a folder; a number:
 # so many files).
 HOSTILE = {
-    "bomb.zip": (zipped(**{"a1.ipynb": "fine", "zeros": bytes(MOST_FILES_BYTES + 1)}), "zeros is too large", FINE),
+    "bomb.zip": (
+        zipped(**{"a1.ipynb": "fine", "zeros": bytes(MOST_FILES_BYTES + 1)}),
+        "zeros is too large",
+        FINE,
+    ),
     "bombs.zip": (many_bombs, "it holds 5,001 files, more than 20", FINE),
-    "many.zip": (zipped(**{f"f{i}": "x" for i in range(6000)} | {"z/a1.ipynb": "fine"}),
-                 "it holds 6,001 files, more than 20: f1014 and others were left out; hand in again with only", 20),
+    "many.zip": (
+        zipped(**{f"f{i}": "x" for i in range(6000)} | {"z/a1.ipynb": "fine"}),
+        (
+            "it holds 6,001 files, more than 20: f1014 and others were left out; "
+            "hand in again with only"
+        ),
+        20,
+    ),
     "torn.zip": (b"PK\x03\x04 no zip", "cannot be unpacked", {}),
-    "names.zip": (zipped(**{"a1.ipynb": "fine", "n" * 300: "x", "\x1b[31mred.bin": "y"}), "too long", 2),
-    "up.zip": (zipped(**{"a1.ipynb": "fine", "x/..": "1", "\\": "2"}), "x/.. is not a usable file name", FINE),
+    "names.zip": (
+        zipped(**{"a1.ipynb": "fine", "n" * 300: "x", "\x1b[31mred.bin": "y"}),
+        "too long",
+        2,
+    ),
+    "up.zip": (
+        zipped(**{"a1.ipynb": "fine", "x/..": "1", "\\": "2"}),
+        "x/.. is not a usable file name",
+        FINE,
+    ),
     "linked": (folder(**{"a1.ipynb": ["/etc/passwd"]}), "links are not followed", {}),
     "loop": (folder(**{"a1.ipynb": "fine", "round": [".."]}), "", FINE),
     "link": (lambda path: path.symlink_to("/etc"), "no links", None),
     "inner.zip": (link_in_zip, "", {"a1.ipynb": b"/etc/passwd", "model.bin": b"B"}),
     "huge.ipynb": (huge, "524,288,000 bytes", {}),
     "pdf": (folder(**{"report.pdf": "x"}), "there is no notebook in it: a1.ipynb is missing", {}),
-    "drafts.zip": (zipped(**{"draft.ipynb": "1", "a1.ipynb": "fine", "x/model.bin": "far", "model.bin": "near"}),
-                   "", FINE | {"draft.ipynb": b"1", "x/model.bin": b"far", "model.bin": b"near"}),
-    "two.zip": (zipped(**{"x/a1.ipynb": "1", "y/a1.ipynb": "2"}), "x/a1.ipynb, y/a1.ipynb? Delete the others", {}),
-    "other.zip": (zipped(**{"draft.ipynb": "1", "final.ipynb": "2"}), "draft.ipynb, final.ipynb? Delete", {}),
-    "copies": (folder(**{"a1.ipynb": "1", "a1 (1).ipynb": "2"}), "a1 (1).ipynb, a1.ipynb? Delete the others", {}),
-    "abyss": (lambda path: subprocess.run(["mkdir", "-p", f"{path}{'/d' * 1500}"], check=True), "read", None),
+    "drafts.zip": (
+        zipped(
+            **{"draft.ipynb": "1", "a1.ipynb": "fine", "x/model.bin": "far", "model.bin": "near"}
+        ),
+        "",
+        FINE | {"draft.ipynb": b"1", "x/model.bin": b"far", "model.bin": b"near"},
+    ),
+    "two.zip": (
+        zipped(**{"x/a1.ipynb": "1", "y/a1.ipynb": "2"}),
+        "x/a1.ipynb, y/a1.ipynb? Delete the others",
+        {},
+    ),
+    "other.zip": (
+        zipped(**{"draft.ipynb": "1", "final.ipynb": "2"}),
+        "draft.ipynb, final.ipynb? Delete",
+        {},
+    ),
+    "copies": (
+        folder(**{"a1.ipynb": "1", "a1 (1).ipynb": "2"}),
+        "a1 (1).ipynb, a1.ipynb? Delete the others",
+        {},
+    ),
+    "abyss": (
+        lambda path: subprocess.run(["mkdir", "-p", f"{path}{'/d' * 1500}"], check=True),
+        "read",
+        None,
+    ),
     "heavy": (folder(**FINE, a=HALF, b=HALF), "b has 16,777,217 bytes", FINE | {"a": HALF}),
     "__MACOSX": (folder(**{"._a1.ipynb": "x"}), "", None),
     "README.txt": (b"x", "only folders, notebooks and zip files", None),
     ".DS_Store": (b"x", "", None),
     '=HYPERLINK("x").ipynb': (b"fine", "", None),  # under a name that is made of it
-}  # fmt: skip
+}
 
 
 def test_hostile_and_odd_entries_are_told_of_and_do_no_harm(room, incoming):
@@ -220,7 +277,7 @@ def test_neither_a_killed_collect_nor_looking_into_a_hand_in_makes_anybody_late(
 
 
 def damaged():
-    """Zip files as they come: torn, encrypted, packed in odd ways, with one byte changed anywhere."""
+    """Zip files as they come: torn, encrypted, packed in odd ways, one byte changed anywhere."""
     whole, rng = zipped(), random.Random(0)
     yield whole[:60] + bytes(60) + whole[120:]
     yield whole[: len(whole) // 2]
@@ -408,8 +465,14 @@ def test_a_collect_that_was_killed_takes_no_date_of_what_was_there_before(
 def test_the_fingerprint_sees_every_change(tmp_path):
     b, c = tmp_path / "b", tmp_path / "c"
     seen = [fingerprint(tmp_path)]
-    for change in (lambda: b.write_text("1"), lambda: b.write_text("2"), lambda: b.rename(c), c.unlink,
-                   lambda: c.symlink_to("/etc/passwd"), lambda: place(tmp_path / "deep", folder(er="x"))):  # fmt: skip
+    for change in (
+        lambda: b.write_text("1"),
+        lambda: b.write_text("2"),
+        lambda: b.rename(c),
+        c.unlink,
+        lambda: c.symlink_to("/etc/passwd"),
+        lambda: place(tmp_path / "deep", folder(er="x")),
+    ):
         change()
         seen.append(fingerprint(tmp_path))
     assert seen[4] == seen[0] and len(set(seen)) == 6

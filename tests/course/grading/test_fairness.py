@@ -27,21 +27,39 @@ def fold_conv(weight, bias, a, b):
 """
 
 MISTAKEN = {
-    "a helper called fake_quantize": ("a4", {"own":
-        "def fake_quantize(x, s, z, low, high):\n    return quantize_per_tensor(x, s, z).clamp(low, high).long()\n"
-        "def quantize_per_tensor(x, s, z):\n    return torch.round(x / s) + z",
-        "quantize_solution": "quantize = lambda x, scale, zero_point, low, high: "
-        "fake_quantize(x, scale, zero_point, low, high)"}),
-    "numpy and einsum": ("a1", {"own": "import numpy as np", "fold_conv_solution":
-        "def fold_conv(weight, bias, a, b):\n    w, fusion = weight.detach().numpy(), a.detach().numpy()\n"
-        "    fusion = np.einsum('o...,o->o...', w, fusion)\n"
-        "    return torch.tensor(fusion), b + (0 if bias is None else a * bias)"}),
-    "a layer of torch inside an answer that does not forbid it": ("a1", {"update_statistics_solution":
-        "def update_statistics(x, running_mean, running_var, momentum):\n"
-        "    bn = nn.BatchNorm2d(x.shape[1], momentum=momentum, dtype=x.dtype)\n"
-        "    bn.running_mean, bn.running_var = running_mean.clone(), running_var.clone()\n"
-        "    bn(x)\n    return bn.running_mean, bn.running_var"}),
-}  # fmt: skip
+    "a helper called fake_quantize": (
+        "a4",
+        {
+            "own": "def fake_quantize(x, s, z, low, high):\n"
+            "    return quantize_per_tensor(x, s, z).clamp(low, high).long()\n"
+            "def quantize_per_tensor(x, s, z):\n"
+            "    return torch.round(x / s) + z",
+            "quantize_solution": "quantize = lambda x, scale, zero_point, low, high: "
+            "fake_quantize(x, scale, zero_point, low, high)",
+        },
+    ),
+    "numpy and einsum": (
+        "a1",
+        {
+            "own": "import numpy as np",
+            "fold_conv_solution": "def fold_conv(weight, bias, a, b):\n"
+            "    w, fusion = weight.detach().numpy(), a.detach().numpy()\n"
+            "    fusion = np.einsum('o...,o->o...', w, fusion)\n"
+            "    return torch.tensor(fusion), b + (0 if bias is None else a * bias)",
+        },
+    ),
+    "a layer of torch inside an answer that does not forbid it": (
+        "a1",
+        {
+            "update_statistics_solution": "def update_statistics(x, running_mean, running_var, "
+            "momentum):\n"
+            "    bn = nn.BatchNorm2d(x.shape[1], momentum=momentum, dtype=x.dtype)\n"
+            "    bn.running_mean, bn.running_var = running_mean.clone(), running_var.clone()\n"
+            "    bn(x)\n"
+            "    return bn.running_mean, bn.running_var"
+        },
+    ),
+}
 
 
 def lost_items(name, changes):
@@ -70,24 +88,43 @@ def _fold(call, above=""):
 
 
 CALLS = {
-    "imported": _fold("fuse_conv_bn_weights", "from torch.nn.utils.fusion import fuse_conv_bn_weights\n"),
+    "imported": _fold(
+        "fuse_conv_bn_weights", "from torch.nn.utils.fusion import fuse_conv_bn_weights\n"
+    ),
     "under another name": _fold("f.fuse_conv_bn_weights", "import torch.nn.utils.fusion as f\n"),
     "through getattr": _fold("getattr(torch.nn.utils.fusion, 'fuse_' + 'conv_bn_weights')"),
-    "kept by a cell of one's own": {"own": "from torch.nn.utils.fusion import fuse_conv_bn_weights as ours"} | _fold(
-        "ours"),
-    "kept before everything, in a list": {"own": "import torch.nn.utils.fusion as f\nX = [f.fuse_conv_bn_weights]"}
+    "kept by a cell of one's own": {
+        "own": "from torch.nn.utils.fusion import fuse_conv_bn_weights as ours"
+    }
+    | _fold("ours"),
+    "kept before everything, in a list": {
+        "own": "import torch.nn.utils.fusion as f\nX = [f.fuse_conv_bn_weights]"
+    }
     | _fold("X[0]"),
     "with odd spaces": _fold("torch . nn . utils . fusion . fuse_conv_bn_weights"),
     "by eval of a text": _fold("eval('torch.nn.utils.fusion.fuse_conv_bn_weights')"),
-    "through partial": _fold("partial(torch.nn.utils.fusion.fuse_conv_bn_weights)", "from functools import partial\n"),
-    "by a helper": {"own": "def helper(*a):\n    return torch.nn.utils.fusion.fuse_conv_bn_weights(*a)"}
+    "through partial": _fold(
+        "partial(torch.nn.utils.fusion.fuse_conv_bn_weights)", "from functools import partial\n"
+    ),
+    "by a helper": {
+        "own": "def helper(*a):\n    return torch.nn.utils.fusion.fuse_conv_bn_weights(*a)"
+    }
     | _fold("helper"),
-    "in a thread": _fold("f", "from concurrent.futures import ThreadPoolExecutor\ndef f(*a):\n"
+    "in a thread": _fold(
+        "f",
+        "from concurrent.futures import ThreadPoolExecutor\ndef f(*a):\n"
         "    import torch.nn.utils.fusion as f\n    with ThreadPoolExecutor() as pool:\n"
-        "        return pool.submit(f.fuse_conv_bn_weights, *a).result()\n"),
-    "twice, the first time for nothing": _fold("f", "def f(*a):\n    for _ in range(2):\n        try:\n"
-        "            return torch.nn.utils.fusion.fuse_conv_bn_weights(*a)\n        except BaseException: pass\n"),
-}  # fmt: skip
+        "        return pool.submit(f.fuse_conv_bn_weights, *a).result()\n",
+    ),
+    "twice, the first time for nothing": _fold(
+        "f",
+        "def f(*a):\n"
+        "    for _ in range(2):\n"
+        "        try:\n"
+        "            return torch.nn.utils.fusion.fuse_conv_bn_weights(*a)\n"
+        "        except BaseException: pass\n",
+    ),
+}
 
 
 @pytest.mark.parametrize("label", CALLS)
@@ -144,8 +181,10 @@ from torch.nn.functional import *
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 def reference(x):
     nn.KLDivLoss(reduction="sum")(x, x), numpy.packbits(x.flatten() > 0)
-    return fuse_conv_bn_eval(nn.Conv2d(3, 3, 1).eval(), nn.BatchNorm2d(3).eval())(nn.BatchNorm2d(3)(x))
-quantized = torch.fake_quantize_per_tensor_affine(reference(torch.randn(2, 3, 4, 4)), 0.1, 0, 0, 255)
+    folded = fuse_conv_bn_eval(nn.Conv2d(3, 3, 1).eval(), nn.BatchNorm2d(3).eval())
+    return folded(nn.BatchNorm2d(3)(x))
+images = reference(torch.randn(2, 3, 4, 4))
+quantized = torch.fake_quantize_per_tensor_affine(images, 0.1, 0, 0, 255)
 send = wire = alarm = main = 3  # names that the grader uses, too"""
 ODD_CELL = """async def something(): pass
 await something()

@@ -19,78 +19,122 @@ pytestmark = [pytest.mark.box, pytest.mark.slow]
 
 EVERY_FUNCTION = "\nfor n in ITEMS: globals()[n] = lie\n"
 FORGERIES = {
-    "patched comparisons": "import torch, numpy\ntorch.allclose = torch.equal = numpy.allclose = lambda *a, **k: True\n"
+    "patched comparisons": "import torch, numpy\n"
+    "torch.allclose = torch.equal = numpy.allclose = lambda *a, **k: True\n"
     "torch.Tensor.__eq__ = torch.Tensor.equal = lambda *a, **k: True",
-    "patched assert and display": "import builtins, sys\nbuiltins.AssertionError = type('E', (Exception,), {})\n"
-    "sys.displayhook = print\nsys.excepthook = lambda *a: None\nbuiltins.print = lambda *a, **k: None",
-    "an answer to everything": "class Everything(dict):\n    __missing__ = lambda s, k: lambda *a, **k: 100.0\n"
-    "import driver\ndriver.RUNS = {n: lambda s, i: {'share': 1.0, 'points': 100} for n in "
+    "patched assert and display": "import builtins, sys\n"
+    "builtins.AssertionError = type('E', (Exception,), {})\n"
+    "sys.displayhook = print\n"
+    "sys.excepthook = lambda *a: None\n"
+    "builtins.print = lambda *a, **k: None",
+    "an answer to everything": "class Everything(dict):\n"
+    "    __missing__ = lambda s, k: lambda *a, **k: 100.0\n"
+    "import driver\n"
+    "driver.RUNS = {n: lambda s, i: {'share': 1.0, 'points': 100} for n in "
     "('bn_affine', 'fold_conv', 'fold_model')}",
     "points as results": "import wire, torch\nreal = wire.encode\n"
     "wire.encode = lambda tree: real({'answers': [True] * 9, 'problem': None, 'points': 100})",
     "frames of its own": "import os, struct, wire\n"
     "frame = wire.encode({'answers': [[1.0, 1.0]] * 5, 'problem': None})\n"
-    "for fd in range(3, 20):\n    for n in (b'bn_affine', b'finished', b'cells'):\n"
-    "        try: os.write(fd, struct.pack('<II', len(n), len(frame)) + n + frame)\n        except OSError: pass",
-    "broken frames": "import os, struct\nfor fd in range(3, 20):\n"
-    "    try: os.write(fd, struct.pack('<II', 2**32 - 1, 2**32 - 1) + b'x' * 100)\n    except OSError: pass",
-    "a pickle as result": "import wire, pickle\nclass P:\n    def __reduce__(self): return (eval, ('1',))\n"
+    "for fd in range(3, 20):\n"
+    "    for n in (b'bn_affine', b'finished', b'cells'):\n"
+    "        try: os.write(fd, struct.pack('<II', len(n), len(frame)) + n + frame)\n"
+    "        except OSError: pass",
+    "broken frames": "import os, struct\n"
+    "for fd in range(3, 20):\n"
+    "    try: os.write(fd, struct.pack('<II', 2**32 - 1, 2**32 - 1) + b'x' * 100)\n"
+    "    except OSError: pass",
+    "a pickle as result": "import wire, pickle\n"
+    "class P:\n"
+    "    def __reduce__(self): return (eval, ('1',))\n"
     "wire.encode = lambda tree: pickle.dumps(P())",
-    "inputs as answers": "import driver\nfor n in ('bn_affine', 'fold_linear', 'fold_conv', 'fold_before'):\n"
-    "    driver.RUNS[n] = lambda s, i: [i.get('weight', i.get('gamma')), i.get('bias', i.get('beta'))]",
-    "the frames of the grader": "import sys, gc\nfor f in list(sys._current_frames().values()):\n    while f:\n"
-    "        for v in list(f.f_locals.values()):\n            if 'expected' in str(type(v)): print('got:', v)\n"
+    "inputs as answers": "import driver\n"
+    "for n in ('bn_affine', 'fold_linear', 'fold_conv', 'fold_before'):\n"
+    "    driver.RUNS[n] = lambda s, i: [i.get('weight', i.get('gamma')), "
+    "i.get('bias', i.get('beta'))]",
+    "the frames of the grader": "import sys, gc\n"
+    "for f in list(sys._current_frames().values()):\n"
+    "    while f:\n"
+    "        for v in list(f.f_locals.values()):\n"
+    "            if 'expected' in str(type(v)): print('got:', v)\n"
     "        f = f.f_back\n"
     "print('got:', [n for n in sys.modules if 'specification' in n or 'judge' in n]) if "
     "[n for n in sys.modules if 'specification' in n or 'judge' in n] else None",
-    "tensors that say they are equal": "import torch\nclass Liar(torch.Tensor):\n"
-    "    def __eq__(self, other): return True\n    def __array__(self, *a): return None\n"
-    "    __hash__ = None\n    allclose = equal = __le__ = __eq__\n"
-    "    @classmethod\n    def __torch_function__(cls, f, types, args=(), kwargs=None): return args[0]\n"
+    "tensors that say they are equal": "import torch\n"
+    "class Liar(torch.Tensor):\n"
+    "    def __eq__(self, other): return True\n"
+    "    def __array__(self, *a): return None\n"
+    "    __hash__ = None\n"
+    "    allclose = equal = __le__ = __eq__\n"
+    "    @classmethod\n"
+    "    def __torch_function__(cls, f, types, args=(), kwargs=None): return args[0]\n"
     f"lie = lambda *a, **k: [torch.zeros(2).as_subclass(Liar)] * 2{EVERY_FUNCTION}",
     "not numbers": "import torch\n"
-    f"lie = lambda *a, **k: [torch.full_like(v, float('nan')) for v in k.values() if hasattr(v, 'mean')][:2]"
-    f"{EVERY_FUNCTION}",
+    "lie = lambda *a, **k: [torch.full_like(v, float('nan')) for v in k.values() if "
+    f"hasattr(v, 'mean')][:2]{EVERY_FUNCTION}",
     "the inputs themselves": f"lie = lambda *a, **k: list(k.values())[:2]{EVERY_FUNCTION}",
     "shapes without end": "import torch\n"
     f"lie = lambda *a, **k: [torch.zeros(1).expand(2**40), torch.zeros(2**60, 0)]{EVERY_FUNCTION}",
     "structured arrays": "import numpy\n"
-    f"lie = lambda *a, **k: numpy.zeros(3, dtype=[('points', 'f8'), ('code', 'O')]){EVERY_FUNCTION}",
+    "lie = lambda *a, **k: numpy.zeros(3, dtype=[('points', 'f8'), "
+    f"('code', 'O')]){EVERY_FUNCTION}",
     "another writer": "import json, safetensors.torch, sys, types\n"
-    "json.dumps = lambda *a, **k: '{\"answers\": true, \"problem\": null, \"points\": 100}'\n"
-    "fake = types.ModuleType('wire')\nfake.encode = lambda tree: b'100.0'\nfake.decode = lambda data: []\n"
+    'json.dumps = lambda *a, **k: \'{"answers": true, "problem": null, "points": 100}\'\n'
+    "fake = types.ModuleType('wire')\n"
+    "fake.encode = lambda tree: b'100.0'\n"
+    "fake.decode = lambda data: []\n"
     "sys.modules['wire'] = fake\nimport pathlib\npathlib.Path.write_bytes = lambda *a: None",
     "answers written early and late": "import atexit, os, threading, wire\n"
     "right = wire.encode({'answers': [True] * 5, 'problem': None})\n"
-    "def scribble():\n    for n in ITEMS:\n        try: open('/tmp/answer-' + n, 'wb').write(right)\n"
+    "def scribble():\n"
+    "    for n in ITEMS:\n"
+    "        try: open('/tmp/answer-' + n, 'wb').write(right)\n"
     "        except OSError: pass\n"
     "scribble(); atexit.register(scribble); os.register_at_fork(after_in_child=scribble)\n"
     "threading.Thread(target=lambda: [scribble() for _ in range(10**6)], daemon=True).start()",
-    "answers that are links": "import os\nfor i, n in enumerate(ITEMS):\n"
-    "    os.symlink(['/job/job.json', '/dev/zero', '/proc/self/mem', '/proc/1/root'][i % 4], '/tmp/answer-' + n)",
-    "tensors of odd kinds": "import torch\nz = torch.zeros(2)\n"
-    "kinds = iter([torch.empty(2, device='meta'), z.to_sparse(), torch.nested.nested_tensor([z, z]), z + 1j,\n"
-    "    torch.quantize_per_tensor(z, 1.0, 0, torch.qint8), torch.zeros(2, dtype=torch.bool)] * 99)\n"
+    "answers that are links": "import os\n"
+    "for i, n in enumerate(ITEMS):\n"
+    "    os.symlink(['/job/job.json', '/dev/zero', '/proc/self/mem', '/proc/1/root'][i % 4], "
+    "'/tmp/answer-' + n)",
+    "tensors of odd kinds": "import torch\n"
+    "z = torch.zeros(2)\n"
+    "kinds = iter([torch.empty(2, device='meta'), z.to_sparse(), "
+    "torch.nested.nested_tensor([z, z]), z + 1j,\n"
+    "    torch.quantize_per_tensor(z, 1.0, 0, torch.qint8), torch.zeros(2, dtype=torch.bool)] * "
+    "99)\n"
     f"lie = lambda *a, **k: [next(kinds), next(kinds)]{EVERY_FUNCTION}",
-    "numbers and texts that equal everything": "class N(float):\n    def __eq__(self, other): return True\n"
-    "    __sub__ = __rsub__ = lambda *a: 0.0\n    __hash__ = float.__hash__\nclass T(str):\n"
+    "numbers and texts that equal everything": "class N(float):\n"
+    "    def __eq__(self, other): return True\n"
+    "    __sub__ = __rsub__ = lambda *a: 0.0\n"
+    "    __hash__ = float.__hash__\n"
+    "class T(str):\n"
     "    __eq__, __hash__ = N.__eq__, str.__hash__\n"
     f"lie = lambda *a, **k: [N(1), T('tensor')]{EVERY_FUNCTION}",
-    "dictionaries that answer to any key": "class D(dict):\n    __missing__ = lambda self, key: self\n"
-    f"    __contains__ = lambda self, key: True\nlie = lambda *a, **k: D(x=1){EVERY_FUNCTION}",
-    "answers that hold themselves": f"x = []; x.append(x)\nlie = lambda *a, **k: [x, x]{EVERY_FUNCTION}",
-    "other functions of the runner": "import sys\nframe = sys._getframe()\nwhile frame:\n"
-    "    for name in ('answer_in_child', 'answer_item', 'send'):\n        if name in frame.f_globals:\n"
-    "            frame.f_globals[name] = lambda *a, **k: b'100.0'\n    frame = frame.f_back",
+    "dictionaries that answer to any key": "class D(dict):\n"
+    "    __missing__ = lambda self, key: self\n"
+    "    __contains__ = lambda self, key: True\n"
+    f"lie = lambda *a, **k: D(x=1){EVERY_FUNCTION}",
+    "answers that hold themselves": "x = []; x.append(x)\n"
+    f"lie = lambda *a, **k: [x, x]{EVERY_FUNCTION}",
+    "other functions of the runner": "import sys\n"
+    "frame = sys._getframe()\n"
+    "while frame:\n"
+    "    for name in ('answer_in_child', 'answer_item', 'send'):\n"
+    "        if name in frame.f_globals:\n"
+    "            frame.f_globals[name] = lambda *a, **k: b'100.0'\n"
+    "    frame = frame.f_back",
     "what was inherited": "import os\nfor fd in os.listdir('/proc/self/fd'):\n"
     "    try: place = os.readlink('/proc/self/fd/' + fd)\n    except OSError: continue\n"
     "    if not place.startswith(('pipe:', '/dev/null', '/proc')): print('got:', place)",
-    "what the runner knows": "import sys\nframe = sys._getframe()\n"
-    "words = {'expected', 'probe', 'oracle', 'secret', 'seed', 'tolerance', 'label', 'points'}\nwhile frame:\n"
+    "what the runner knows": "import sys\n"
+    "frame = sys._getframe()\n"
+    "words = {'expected', 'probe', 'oracle', 'secret', 'seed', 'tolerance', 'label', 'points'}\n"
+    "while frame:\n"
     "    places = [frame.f_globals, frame.f_locals, *frame.f_locals.values()]\n"
     "    found = [place.keys() & words for place in places if isinstance(place, dict)]\n"
-    "    if any(found): print('got:', found)\n    frame = frame.f_back",
-}  # fmt: skip
+    "    if any(found): print('got:', found)\n"
+    "    frame = frame.f_back",
+}
 
 
 @pytest.mark.parametrize("label", FORGERIES)
@@ -102,7 +146,8 @@ def test_a_forgery_gains_nothing(label, a1, grade):
 
 
 BOMB = """import torch, driver
-conv = {"kind": "conv", "weight": torch.zeros(300, 1, 1, 1), "bias": None, "stride": 1, "padding": 60, "groups": 1}
+conv = {"kind": "conv", "weight": torch.zeros(300, 1, 1, 1), "bias": None,
+        "stride": 1, "padding": 60, "groups": 1}
 one = conv | {"weight": torch.zeros(1, 1, 1, 1)}
 layers = [one | {"weight": torch.zeros(1, 3, 1, 1)}] + [one] * 60 + [conv]
 driver.RUNS["fold_model"] = lambda student, inputs: {"folded": layers, "original": layers}"""

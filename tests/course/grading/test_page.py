@@ -2,8 +2,10 @@
 read, never run.
 """
 
+import re
 from collections import Counter
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import nbformat
 import pytest
@@ -11,8 +13,10 @@ from nbconvert.exporters import HTMLExporter
 from nbgrader.server_extensions.formgrader import handlers
 from traitlets.config import PyFileConfigLoader
 
-from course.grading import answers
+from course.grading import answers, feedback, record
 from course.grading.feedback import SAFE_ELEMENTS, document, markdown
+from tests.course.grading.picture import MOST_BYTES, PICTURE
+from tests.course.publish.chromium import NEEDED, launched
 
 HARMLESS = {name.split("}")[1] for name in SAFE_ELEMENTS} | {
     *("p", "h1", "h2", "h3", "ul", "ol", "li", "strong", "em", "code", "pre", "div", "span"),
@@ -109,3 +113,88 @@ def test_answers_and_formulas_can_be_read(teachers_page):
     assert "<strong>Bold</strong>" in text and text.count("<math") == 2 and "<mfrac>" in text
     assert "a &lt; b" in markdown("a < b") and "cost 5$" in markdown("cost 5$")
     assert "\ue000" not in markdown("\ue0001\ue000 $x$")
+
+
+SCORES = {
+    "bn_affine": {"points": 8, "of": 8, "comment": "", "waiting": False},
+    "fold_conv": {"points": 0, "of": 10, "comment": "", "waiting": False},
+    "padding_answer": {"points": 0, "of": 6, "comment": "", "waiting": True},
+    "late penalty": {"points": 0, "of": 0, "comment": "", "waiting": False},
+}
+LOST = {"message": "in groups: it differs", "shown": {"input": "x = " + "1.25, " * 99}}
+LOST["cases"] = [["plain", 1.0], ["in groups", 0.0], ["without a bias", 1.0]]
+RESULT = {"boxed": True, "notes": ["A remark."], "printed": "x" * 900, "items": {"fold_conv": LOST}}
+
+
+@pytest.fixture
+def page(room, a1, skeleton, monkeypatch):
+    """The page of somebody who wrote long lines, a wide formula and headings of every level."""
+    heads = "\n\n".join(f"{'#' * level} {level}" for level in range(1, 7))
+    words = f"{heads}\n\n$${' + '.join(['x_1'] * 60)}$$\n\n![a plot](x.png)"
+    folder = room.folder / "checked" / "ada" / "a1"
+    folder.mkdir(parents=True)
+    nbformat.write(answers.fill(skeleton, {"padding_answer": words}), folder / "a1.ipynb")
+    room.submission("ada", "a1").mkdir(parents=True)
+    monkeypatch.setattr(record, "scores", lambda *_: SCORES)
+    return feedback.render(room, a1, "ada", RESULT)
+
+
+def test_a_page_can_be_read_by_its_headings_and_tells_each_case(page):
+    levels = [int(level) for level in re.findall(r"<h([1-6])", page)]
+    assert levels.count(1) == 1 and levels[0] == 1
+    assert all(one <= before + 1 for before, one in pairwise(levels))
+    assert '<th scope="col">Points</th>' in page and '<th scope="row">bn_affine</th>' in page
+    assert '<a href="#fold_conv">' in page and '<h3 id="fold_conv">fold_conv: 0 of 10</h3>' in page
+    assert "Right in 2 of 3 cases. Not in: in groups" in page
+    assert "waiting, 6 at most" in page and "late penalty" not in page
+    assert "<img" not in page and "[image: a plot]" in page and 'lang="en"' in page
+
+
+def luminance(colour):
+    digits = colour.lstrip("#")
+    parts = digits if len(digits) == 6 else "".join(2 * digit for digit in digits)
+    shares = [int(parts[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    linear = [
+        share / 12.92 if share <= 0.04 else ((share + 0.055) / 1.055) ** 2.4 for share in shares
+    ]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one, other):
+    lower, higher = sorted([luminance(one), luminance(other)])
+    return (higher + 0.05) / (lower + 0.05)
+
+
+def test_text_and_lines_stand_out_from_the_page_in_light_and_dark():
+    assert contrast("#000", "#fff") == pytest.approx(21)
+    _, light, dark = re.split(r"color-scheme: light dark;|@media", feedback.STYLE)
+    for theme in (light, dark):
+        colours = dict(re.findall(r"--(\w+): (#\w+)", theme))
+        for name, least in {"ink": 7, "stamp": 4.5, "link": 4.5, "line": 3, "lost": 3}.items():
+            assert contrast(colours[name], colours["page"]) >= least, (name, colours)
+        assert contrast(colours["ink"], colours["code"]) >= 7
+
+
+class TestInABrowser:
+    pytestmark = NEEDED
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_nothing_is_cut_off_on_a_telephone(self, page, tmp_path, scheme):
+        (tmp_path / "page.html").write_text(page)
+        with launched() as browser:
+            shown = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme=scheme)
+            shown.goto((tmp_path / "page.html").as_uri())
+            assert shown.evaluate("document.documentElement.scrollWidth") == 390
+            background = shown.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (background == "rgb(255, 255, 255)") == (scheme == "light")
+            shown.keyboard.press("Tab")
+            shown.keyboard.press("Enter")
+            assert shown.url.endswith("#fold_conv")
+
+
+def test_the_picture_in_the_guide_is_small_and_said_in_words():
+    assert PICTURE.stat().st_size < MOST_BYTES
+    (words,) = re.findall(
+        r"!\[([^\]]+)\]\(page\.png\)", (PICTURE.parent / "hand_back.md").read_text()
+    )
+    assert len(words) > 40

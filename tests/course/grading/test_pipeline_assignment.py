@@ -257,8 +257,8 @@ def bomb(channels, padding, repeats):
     return f"""
 def restore(tensors):
     import torch
-    conv = {{"kind": "conv", "weight": torch.zeros(1, 3, 1, 1).expand({channels}, 3, 1, 1), "stride": 1, "groups": 1,
-            "bias": torch.zeros({channels}), "padding": {padding}}}
+    conv = {{"kind": "conv", "weight": torch.zeros(1, 3, 1, 1).expand({channels}, 3, 1, 1),
+            "bias": torch.zeros({channels}), "stride": 1, "padding": {padding}, "groups": 1}}
     return [conv] + [{{"kind": "relu"}}] * {repeats}
 """
 

@@ -182,9 +182,7 @@ MISFITS = [
 ]
 
 
-def test_a_notebook_that_does_not_fit_its_specification_and_an_assignment_that_is_not_there_are_refused(
-    a1, tmp_path
-):
+def test_a_notebook_that_does_not_fit_its_specification_or_is_not_there_is_refused(a1, tmp_path):
     notebook = shutil.copytree(a1.folder, tmp_path / "a1") / "a1.ipynb"
     room, text = Classroom.open(tmp_path / "class"), notebook.read_text()
     for find, replace, says in MISFITS:

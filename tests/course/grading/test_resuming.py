@@ -5,8 +5,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from course.grading import feedback, record, runner
-from course.grading.classroom import write
+from course.grading import export, feedback, record, runner
+from course.grading.classroom import ClassroomError, pseudonym, write
 from tests.course.grading.conftest import points_of
 from tests.course.grading.test_teachers import give_by_hand
 
@@ -16,7 +16,7 @@ def graded(monkeypatch):
     """The items of every submission that is graded, in order; each earns one point."""
     calls = []
 
-    def grade(exercise, submissions, sheets, limits=None, boxed=True):
+    def grade(exercise, submissions, sheets, limits=None, boxed=True, container=False):
         calls.extend([sheet.item.name for sheet in sheets] for _ in submissions)
         rows = {
             sheet.item.name: {"points": 1.0, "of": sheet.item.points, "message": ""}
@@ -40,6 +40,83 @@ def test_whatever_marks_depend_on_has_everything_graded_again(room, a1, hand_in,
     assert runner.run(room, a1) == {"graded": 2, "kept": 0}
     assert runner.run(room, a1, boxed=False) == {"graded": 2, "kept": 0}
     assert len(graded) == 7 and runner.pending(room, a1) == []
+
+
+def test_one_item_is_graded_again_and_the_marks_of_the_others_stay(
+    room, a1, hand_in, graded, monkeypatch
+):
+    for student in ("ada", "ben", "cy"):
+        hand_in(student, {})
+    runner.run(room, a1)
+    result = room.result("a1", "ada")
+    result["items"]["fold_conv"]["points"] = 7.0  # of the grader as it was
+    write(room.result_path("a1", "ada"), json.dumps(result))
+    give_by_hand(room, 5, "padding_answer")
+    assert runner.run(room, a1, item="bn_affine") == {"graded": 0, "kept": 3}  # nothing changed
+    monkeypatch.setattr(runner, "version", lambda name: "corrected")
+    hand_in("ben", {"own": "x = 1"})
+    graded.clear()
+    assert runner.run(room, a1, item="bn_affine") == {"graded": 2, "kept": 0}
+    assert graded == [["bn_affine"], ["bn_affine"]]
+    marks = record.scores(room, "a1", "ada")
+    assert marks["fold_conv"]["points"] == 7 and marks["padding_answer"]["points"] == 5
+    assert room.result("a1", "ada")["items"].keys() == {item.name for item in a1.assignment.items}
+    assert "changed: 1." in runner.pending(room, a1)[0]  # ben's, which only a whole run grades
+    assert runner.run(room, a1) == {"graded": 1, "kept": 2} and len(graded[-1]) > 1
+    with pytest.raises(ClassroomError, match="no item 'fold'; there are bn_affine, "):
+        runner.run(room, a1, item="fold")
+
+
+def test_whoever_reads_anonymous_answers_finds_no_name_and_points_come_home(
+    room, a1, hand_in, graded
+):
+    def anonymous(value):
+        room.settings.write_text(f"anonymous = {value}\n")
+
+    anonymous("true")
+    hand_in("zebulon", {"padding_answer": "At the border."})
+    runner.run(room, a1)
+    with record.Gradebook(f"sqlite:///{room.gradebook}") as book:
+        known = [submission.student_id for submission in book.assignment_submissions("a1")]
+        assert known == [pseudonym(room, "zebulon")]
+        grade = book.find_grade("padding_answer", "a1", "a1", known[0])
+        grade.manual_score, grade.needs_manual_grade = 5, False
+        book.db.commit()
+    seen = [room.gradebook, room.folder / "checked", room.folder / "autograded"]
+    files = [path for place in seen for path in (place, *place.rglob("*"))]
+    assert len(files) > 6 and not any("zebulon" in str(path) for path in files)
+    assert not any(b"zebulon" in path.read_bytes() for path in files if path.is_file())
+    (page,) = feedback.write_all(room, a1, pseudonyms=True)
+    assert "zebulon" not in str(page) + page.read_text() and known[0] in page.read_text()
+    (page,) = feedback.write_all(room, a1)
+    assert page.name == "zebulon.html" and "zebulon, handed in" in page.read_text()
+    points = len(a1.assignment.items) + 5
+    assert f"{points} of 100 points" in page.read_text()
+    assert export.table(room, ["a1"])["student"].unique().tolist() == ["zebulon"]
+    hand_in("zebulon", {"padding_answer": "At the border.", "own": "x = 1"})
+    runner.run(room, a1)
+    assert record.scores(room, "a1", "zebulon")["padding_answer"]["points"] == 5  # not read again
+    anonymous("false")
+    with pytest.raises(ClassroomError, match="graded with true: set it back"):
+        record.scores(room, "a1", "zebulon")
+    anonymous("1")
+    with pytest.raises(ClassroomError, match="anonymous is 1; use true or false"):
+        record.scores(room, "a1", "zebulon")
+
+
+def test_a_grader_that_fails_on_one_item_leaves_the_rest_and_is_tried_again(
+    room, a1, hand_in, graded, monkeypatch
+):
+    hand_in("ada", {})
+    runner.run(room, a1)
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "version", lambda name: "corrected")
+        patch.setattr(runner.judge, "grade", Mock(side_effect=RuntimeError("something odd")))
+        runner.run(room, a1, item="bn_affine")
+        assert "something odd" in room.result("a1", "ada")["notes"][0]
+        patch.setattr(runner.judge, "grade", Mock(side_effect=AssertionError))
+        assert runner.run(room, a1, item="bn_affine") == {"graded": 0, "kept": 0}
+    assert runner.run(room, a1) == {"graded": 1, "kept": 0}
 
 
 def test_a_grader_that_fails_costs_only_the_one_submission(room, a1, hand_in, graded, monkeypatch):

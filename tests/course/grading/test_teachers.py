@@ -230,7 +230,7 @@ OTHERS = [
 ]
 
 
-def test_renaming_layout_and_broken_code_hide_nothing_and_what_is_own_released_or_usual_does_not_count():
+def test_renaming_layout_and_broken_code_hide_nothing_and_own_released_and_usual_code_is_free():
     sources = {
         "ada": [COPIED],
         "ben": [f"{RENAMED}\na = (1"],

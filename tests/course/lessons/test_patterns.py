@@ -94,10 +94,12 @@ def test_a_function_is_traced_into_a_pattern():
     assert pattern.targets == {torch.relu}
     assert (add.targets, add.args[1], add.commutative) == ({operator.add}, 2, False)
     assert add.args[0].commutative and not pattern_of(lambda x, y: x - y).commutative
-    shift = lambda size: graph_of(lambda net, x: torch.add(x, net.shift), shift=torch.ones(size))  # noqa: E731
-    assert (
-        len(find(shift(7), pattern_of(shift(1))).matches) == 1
-    )  # a buffer stands for any constant
+
+    def shift(size):
+        return graph_of(lambda net, x: torch.add(x, net.shift), shift=torch.ones(size))
+
+    # A buffer stands for any constant.
+    assert len(find(shift(7), pattern_of(shift(1))).matches) == 1
 
 
 WRONG = {
@@ -145,7 +147,10 @@ def test_metadata_is_carried_over():
     old = network.graph.find_nodes(op="call_module", target="1")[0]
     old.meta["stack_trace"], shape = "file.py line 7", old.meta["tensor_meta"].shape
     new = fx.symbolic_trace(lambda x: 2 * torch.sigmoid(2 * x) - 1).graph
-    build = lambda match: network.graph.graph_copy(new, {next(iter(new.nodes)): match["x"]})  # noqa: E731
+
+    def build(match):
+        return network.graph.graph_copy(new, {next(iter(new.nodes)): match["x"]})
+
     (report,) = replace_all(network, OpPattern([nn.Tanh], (X,)), build)
     assert [str(node.target.__name__) for node in report.inserted] == [
         "mul",
@@ -165,7 +170,10 @@ def test_metadata_is_carried_over():
 
 def test_the_inserted_nodes_may_use_the_replaced_one_again():
     network = graph_of(lambda net, x: torch.relu(x) + 1)
-    build = lambda match: match.graph_module.graph.call_function(torch.neg, (match.anchor,))  # noqa: E731
+
+    def build(match):
+        return match.graph_module.graph.call_function(torch.neg, (match.anchor,))
+
     (report,) = replace_all(network, OpPattern([torch.relu]), build)
     assert report.removed == () and calls(network) == [torch.relu, torch.neg, operator.add]
     assert network(torch.tensor(3.0)) == -2
@@ -176,7 +184,11 @@ def test_the_inserted_nodes_may_use_the_replaced_one_again():
 )
 def test_a_replacement_that_fails_or_is_no_node_changes_nothing(end, error):
     network = graph_of(lambda net, x: torch.sin(torch.sin(x)))
-    build = lambda match: (new := use_silu(match), new if match.anchor.name == "sin" else end())[1]  # noqa: E731
+
+    def build(match):
+        new = use_silu(match)
+        return new if match.anchor.name == "sin" else end()
+
     with pytest.raises(error, match=r"must be one node|division"):
         replace_all(network, OpPattern([torch.sin], (X,)), build)
     assert calls(network) == [F.silu, torch.sin]  # the first match was replaced before

@@ -103,7 +103,7 @@ def test_every_call_passes_through_a_declined_one_gives_its_reason_and_the_graph
     assert report.declined == [("rule", name, "no") for name in seen]
 
 
-def test_a_rewrite_that_does_not_fit_is_an_error_the_graph_stays_and_one_without_values_is_refused():
+def test_a_rewrite_that_does_not_fit_leaves_the_graph_and_one_without_values_is_refused():
     graph_module = trace(NET, X)
     before = graph_module.code
     rule = relu_becomes(lambda self, args: self.emit(torch.mm, (args[0], args[0])))

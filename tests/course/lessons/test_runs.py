@@ -41,8 +41,11 @@ profiles = sys.modules["course.lessons.profile"]
 
 def few(source):
     sample = data.load_cifar10("sample")
-    return replace(sample, train_images=sample.train_images[:200], train_labels=sample.train_labels[:200],
-                   test_images=sample.test_images[:100], test_labels=sample.test_labels[:100])
+    return replace(
+        sample,
+        train_images=sample.train_images[:200], train_labels=sample.train_labels[:200],
+        test_images=sample.test_images[:100], test_labels=sample.test_labels[:100],
+    )
 
 def one_epoch(config, check=training.Config.__post_init__):
     object.__setattr__(config, "epochs", 1)

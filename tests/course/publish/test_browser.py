@@ -226,8 +226,11 @@ def test_an_error_in_the_interpreter_is_seen(browser, small_page, tmp_path, name
 
 def test_rounding_is_exact_at_ties_and_with_products_of_62_bits(browser):
     # Small whole networks rarely meet a tie, so the interpreter's rounding is asked directly.
-    cases = [(a * m + r * f, s) for a, m, s in ((3, 2**30, 31), (-3, 2**30, 31), (2**30, 2**31 - 1, 40)) for r, f in
-             ((0, 0), (255, 2**52 - 1), (-255, 2**52 - 1), (1, 1), (-1, 1))]  # fmt: skip
+    cases = [
+        (a * m + r * f, s)
+        for a, m, s in ((3, 2**30, 31), (-3, 2**30, 31), (2**30, 2**31 - 1, 40))
+        for r, f in ((0, 0), (255, 2**52 - 1), (-255, 2**52 - 1), (1, 1), (-1, 1))
+    ]
     cases += [((2 * n + 1) << (s - 1), s) for n in (-3, -2, -1, 0, 1, 2) for s in (17, 33, 52)]
     wanted = [round(Fraction(product, 1 << shift)) for product, shift in cases]
     script, rule = (PARTS / "interpreter.js").read_text(), "(lo > 0 || below % 2 !== 0)"
@@ -264,12 +267,13 @@ def test_a_photo_is_shrunk_as_in_training_and_a_file_that_is_none_gets_a_sentenc
 
 
 def test_what_was_chosen_last_is_shown(browser, small_page, tmp_path):
-    """A photo takes long to decode; meanwhile another picture is chosen, and once a second photo."""
+    """A photo takes long to decode; meanwhile another picture is chosen, once a second photo."""
     slow = """([first, second]) => {
         const decode = window.decode ??= createImageBitmap;
         window.createImageBitmap = async ({ name }) => {
             await new Promise((done) => setTimeout(done, name === "slow" ? 400 : 0));
-            return decode(new ImageData(new Uint8ClampedArray(6400).fill(name === "slow" ? 128 : 255), 40));
+            const pixels = new Uint8ClampedArray(6400).fill(name === "slow" ? 128 : 255);
+            return decode(new ImageData(pixels, 40));
         };
         takePhotos([{ name: first }]);
         if (second) takePhotos([{ name: second }]);

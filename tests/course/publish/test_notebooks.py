@@ -126,8 +126,12 @@ def test_all_are_small_and_what_was_ordered_has_a_cell_that_ran_and_no_tag_names
     cells = [
         c for path in NOTEBOOKS.glob("*.ipynb") for c in nbformat.read(path, as_version=4).cells
     ]
-    tagged = [(tag.removeprefix("seed:"), cell) for cell in cells for tag in cell.metadata.get("tags", [])
-              if tag.startswith("seed:")]  # fmt: skip
+    tagged = [
+        (tag.removeprefix("seed:"), cell)
+        for cell in cells
+        for tag in cell.metadata.get("tags", [])
+        if tag.startswith("seed:")
+    ]
     ran = {name for name, cell in tagged if cell.cell_type == "code" and cell.execution_count
            and all(output.output_type != "error" for output in cell.outputs)}  # fmt: skip
     assert IDS - ran == set(), f"no cell that ran is tagged for {sorted(IDS - ran)}"

@@ -39,9 +39,7 @@ def test_a_failing_cell_is_named_and_what_ran_is_kept(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_kernel_knows_the_profile_and_runs_beside_the_notebook_and_its_death_is_a_failure_and_no_crash(
-    tmp_path,
-):
+def test_the_kernel_knows_the_profile_runs_beside_the_notebook_and_may_die(tmp_path):
     source = write(
         tmp_path / "01_ok.ipynb",
         "import os; print(os.environ['PROFILE'], os.getcwd())",

@@ -1,4 +1,4 @@
-"""The website as a visitor meets it: served by a plain file server, on a wide and a narrow screen."""
+"""The website as a visitor meets it: from a plain file server, on a wide and a narrow screen."""
 
 import functools
 import re

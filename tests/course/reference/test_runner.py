@@ -32,7 +32,7 @@ sys.exit(kind == "failing")
 
 @pytest.fixture
 def sweep(tmp_path, monkeypatch):
-    """A sweep whose jobs take a moment; some may fail, or stop the sweep and never end themselves."""
+    """A sweep whose jobs take a moment; some may fail, or stop the sweep and never end."""
     made, kinds = small_sweep(tmp_path), {}
 
     def command(job, sweep):

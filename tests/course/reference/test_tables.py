@@ -12,8 +12,10 @@ from course import reference
 from course.__main__ import main
 from course.benchmarks import common, pruning_quality, pruning_unstructured, quantization, speed
 from course.benchmarks.common import KnownRows, origin
+from course.benchmarks.deployed import exported
 from course.reference import COLUMNS, headline, measuring, page, readme, standing
 from course.reference.chart import chart
+from course.reference.table import deployed
 from helpers import data, models
 from helpers.data import REPOSITORY
 
@@ -135,6 +137,9 @@ OTHER |= {
     "entropy_coded": "yes",
     "stated": "95.00% in 0.7 MB",
 }
+FILES = pd.DataFrame(
+    {"onnx_bytes": [9_200_000, 1_100_000], "accuracy": [0.95, 0.9400]}, index=["big", "small"]
+)
 
 
 @pytest.fixture
@@ -159,7 +164,8 @@ def place(tmp_path, monkeypatch):
         (page, {"PLAN": plan}),
     ]
     for module, its_names in changes:
-        for name, value in (its_names | {"speeds": lambda: pd.read_csv(times)}).items():
+        tables = {"speeds": lambda: pd.read_csv(times), "deployed": lambda: FILES}
+        for name, value in (its_names | tables).items():
             monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(page.ablations, "ABLATIONS", ablations)
     (tmp_path / "README.md").write_text(f"before\n{readme.BEGIN}\n{readme.END}\nafter\n")
@@ -204,6 +210,15 @@ def test_no_network_of_ours_is_better_than_one_of_the_first_page_in_all_it_shows
         assert list(others.index[as_good]) == [], name
 
 
+def test_the_onnx_files_of_the_tables_are_those_that_we_write_today(tmp_path):
+    rows = deployed()
+    shown = set(headline.SHOWN.values())
+    assert shown <= set(rows.index) and (rows.images == 10_000).all()
+    network = models.load(models.CHECKPOINTS / "tenth-mixed.safetensors")
+    path = exported(network, tmp_path / "tenth-mixed.onnx")
+    assert path.stat().st_size == rows.onnx_bytes["tenth-mixed"]
+
+
 def test_names_in_the_chart_are_few_and_do_not_lie_on_each_other_or_on_a_point():
     figure = chart()
     figure.draw_without_rendering()
@@ -219,8 +234,14 @@ def test_pages_show_every_row_and_keep_what_is_around(place):
     readme.write()
     text = (place / "README.md").read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n")
-    assert "| little | 8 bits each | 2.24 M | 94.12% ± 1.0% | 1.00 MB | 8.0 | 0.50 ms |" in text
+    assert (
+        "| little | 8 bits each | 2.24 M | 94.12% ± 1.0% | 1.00 MB | 8.0 | 1.10 MB | 0.50 ms |"
+        in text
+    )
+    differences = [abs(0.95 - DENSE["accuracy"]), abs(0.94 - SMALL["accuracy"])]
+    assert f"differs by at most {100 * max(differences):.2f} points" in text
     whole = (place / "page.md").read_text()
+    assert "| 1,100,000: 94.00% |" in whole
     assert "| int8 | 8 times smaller, 92 % | 2.24 M, 1.00 MB, 8.0 times smaller, 94.12% |" in whole
     assert (
         "| **small** | rounding |  | 94.12% (93.00% to 95.00%) | 2,236,682 | 87,976,448 |"
@@ -232,9 +253,7 @@ def test_pages_show_every_row_and_keep_what_is_around(place):
     assert (place / "README.md").read_text() == text
 
 
-def test_an_edited_readme_and_a_missing_chart_are_stale_and_after_a_change_of_the_table_everything_is(
-    place,
-):
+def test_an_edited_readme_and_a_missing_chart_are_stale_and_all_is_when_the_table_changes(place):
     readme.write()
     text, chart = (place / "README.md").read_text(), (place / "chart.svg").read_text()
     (place / "README.md").write_text(text.replace("94.12%", "97.00%"))

@@ -23,6 +23,8 @@ class Figure {
     const label = add(this.controls, "label", { class: "slider" }, name);
     const input = add(label, "input", { type: "range", "aria-label": name, ...options });
     const told = add(label, "output");
+    const longest = Math.max(...[options.min, options.max].map((end) => shown(end).length));
+    told.style.minWidth = `max(2.6em, ${0.9 * longest}ch)`; // or the slider shrinks while it is dragged
     const tell = () => {
       told.textContent = shown(input.valueAsNumber);
       input.setAttribute("aria-valuetext", told.textContent);
@@ -87,10 +89,12 @@ class Figure {
     };
   }
   button(name, pressed) {
-    const made = add(this.controls, "button", { type: "button" }, name);
+    this.buttons ??= add(this.controls, "span", { class: "buttons" }); // they stay side by side
+    const made = add(this.buttons, "button", { type: "button" }, name);
     made.addEventListener("click", () => {
       pressed();
       this.redraw();
+      if (made.disabled) this.controls.querySelector("input").focus(); // or the focus is lost
     });
     return made;
   }
