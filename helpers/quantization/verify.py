@@ -68,8 +68,9 @@ def verify_plan(plan: Plan, model: nn.Module, graph: fx.Interpreter, images: Ten
         place = f"they differ from {different[0]!r} on"
     raise QuantizationError(
         f"plan: on the calibration images its answers are not the network's: {place}. Has it hooks,"
-        " is it random, does it keep state, write into parts of tensors or ask for the number of"
-        " images?"
+        " is it random, does it keep state, write into parts of tensors, ask for the number of"
+        " images or whether an input is a tensor? If only the last, quantize what"
+        " passes.optimize(..., route='export') makes of it"
     )
 
 

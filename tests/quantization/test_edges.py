@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers import models, training
+from helpers import data, models, passes, training
 from helpers.quantization import QuantizationError, Recipe, make_plan, mixed_recipe, qat, quantize
 from helpers.quantization.weights import SHARES, encode_layer
 from helpers.training.optimizers import weight_groups
@@ -111,3 +111,15 @@ def test_a_network_that_answers_nan_has_no_accuracy():
     nn.init.constant_(model[1].bias, float("nan"))
     with pytest.raises(training.TrainingError, match="answers NaN or infinity"):
         training.evaluate(model, IMAGES, torch.zeros(16, dtype=torch.long))
+
+
+@torch.no_grad()
+def test_a_forward_that_asks_for_a_tensor_is_refused_with_a_remedy_that_works():
+    forward = lambda net, x: net.b(net.a(x) if isinstance(x, torch.Tensor) else x)  # noqa: E731
+    model = Net(forward, a=nn.Conv2d(3, 3, 1), b=nn.Conv2d(3, 4, 3)).eval()
+    with pytest.raises(QuantizationError, match=r"whether an input is a tensor.*route='export'"):
+        quantize(model, IMAGES)
+    x = data.normalize(IMAGES)
+    graph, _ = passes.optimize(model, x, route="export")
+    expected = model(x)
+    assert (quantize(graph, IMAGES)(x) - expected).abs().max() < 0.05 * expected.abs().max()

@@ -21,8 +21,8 @@ class Floats(nn.Module):
         self.n_inputs = [len(step.op.inputs) for step in steps]
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """The results in order, of the inputs in order."""
-        remaining = iter(inputs)
+        """The results in order, of the inputs in order; an operation may write into its own."""
+        remaining = (x.clone() for x in inputs)
         pairs = zip(self.operations, self.n_inputs, strict=True)
         return tuple(operation(*islice(remaining, count)) for operation, count in pairs)
 
