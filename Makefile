@@ -11,7 +11,9 @@ JOBS ?= 2
 ONLY ?=
 TORCH_INDEX ?=
 SETS ?=
+WITHOUT_CUDA = https://download.pytorch.org/whl/cpu
 PY = $(VENV)/bin/python
+PIP = $(PY) -m pip install --quiet --constraint constraints.txt
 # What each use needs is installed once: study, present, grade, or everything.
 STUDY = $(VENV)/.study
 PRESENT = $(VENV)/.present
@@ -92,18 +94,21 @@ clean:  # what was trained, graded or made stays in build/
 check-versions:
 	$(PYTHON) -m course.versions $(SETS)
 
-# uv, where it is there, is faster, and takes the torch that suits the machine. It asks an index that not every network
-# reaches; then pip does it.
+# torch: from TORCH_INDEX, if that is named. Otherwise Linux without an NVIDIA driver takes the one without CUDA, which is
+# 2.8 GB smaller. Not every network reaches the index that has it; then the usual one serves. uv chooses the same by itself.
+# The rest comes from the usual index, for not every version of it lies beside torch.
 $(VENV)/.%: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "This course needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) \
 	  || { echo "Python's venv module is missing; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
-	@if [ -n "$(TORCH_INDEX)" ]; then \
-	  $(PY) -m pip install --quiet torch torchvision --index-url $(TORCH_INDEX) --constraint constraints.txt; fi
+	@if [ -n "$(TORCH_INDEX)" ]; then $(PIP) --no-deps torch torchvision --index-url $(TORCH_INDEX); fi
 	@if command -v uv >/dev/null && \
 	  uv pip install --quiet --python $(PY) --torch-backend auto --editable '.[$*]' --constraint constraints.txt; then :; \
 	else \
-	  $(PY) -m pip install --quiet --editable '.[$*]' --constraint constraints.txt; fi
+	  if [ -z "$(TORCH_INDEX)" ] && [ "$$(uname)" = Linux ] && ! command -v nvidia-smi >/dev/null; then \
+	    $(PIP) --no-deps torch torchvision --index-url $(WITHOUT_CUDA) --retries 0 --timeout 10 >/dev/null 2>&1 \
+	      || echo "torch without CUDA cannot be reached: the usual torch is fetched, about 3 GB"; fi; \
+	  $(PIP) --editable '.[$*]'; fi
 	@touch $@
 	@if [ "$*" = dev ]; then touch $(STUDY) $(PRESENT) $(GRADE); fi

@@ -5,6 +5,7 @@ mode, contents, previous and next. (Jupyter Book 2 was tried too: it fetches its
 builds, so it needs a connection.) Formulas become MathML here, so that no page asks another host.
 """
 
+import html
 import re
 import shutil
 from pathlib import Path
@@ -16,6 +17,8 @@ from sphinx.application import Sphinx
 
 from course.publish import page
 from course.publish.runner import NOTEBOOKS, REPOSITORY, executed, lessons
+from course.reference import readme
+from course.reference.chart import alternative_text
 from helpers.files import write_atomically
 
 STYLES = Path(__file__).parent / "styles"
@@ -96,16 +99,25 @@ def write_source(folder: Path, demo_pages: list[Path]) -> None:
     for picture in (ASSIGNMENTS / "teaching").glob("*.png"):
         shutil.copy(picture, folder)
     results = REPOSITORY / "data" / "results"
-    shutil.copy(results / "chart.svg", folder / "chart.svg")
-    text = (results / "README.md").read_text(encoding="utf-8")
-    write_atomically(folder / "results.md", without_files(text))
+    title, text = (results / "README.md").read_text(encoding="utf-8").split("\n", 1)
+    write_atomically(folder / "results.md", f"{title}\n\n{charts()}\n{without_files(text)}")
     write_atomically(folder / "index.md", first_page([path.stem for path in paths]))
     for place in ("_static", "_extra"):
         (folder / place).mkdir()
     for name in ("site.css", "icon.svg"):
         shutil.copy(STYLES / name, folder / "_static")
-    for path in demo_pages:
+    for path in [*demo_pages, readme.FIGURE, readme.dark_figure()]:
         shutil.copy(path, folder / "_extra")
+
+
+def charts() -> str:
+    """The chart of the results for light and for dark pages, of which the theme shows one."""
+    alt = html.escape(alternative_text(readme.shown()))
+    files = {"light": readme.FIGURE, "dark": readme.dark_figure()}
+    return "\n".join(
+        f'<img class="only-{ground}" src="{file.name}" alt="{alt}">'
+        for ground, file in files.items()
+    )
 
 
 def first_page(stems: list[str]) -> str:
@@ -117,10 +129,6 @@ fast. Every step is yours: you fold BatchNorm into the convolutions, write the p
 any network, remove channels, train what is left, and compute with 8-bit integers.
 
 [Begin with lesson 00]({stems[0]}.ipynb) · [Results](results.md) · [For teachers](teaching.md)
-
-## Try the networks
-
-They compute in your browser, in integers. Choose a picture, or take one of your own.
 
 <iframe src="demo.html" title="The networks of the course, computing in your browser"
 class="demo" loading="lazy"></iframe>

@@ -118,6 +118,9 @@ def test_search_and_the_glossary_answer_and_it_can_be_dark(served):
             page.reload()
             colours = page.evaluate("getComputedStyle(document.body).backgroundColor")
             assert max(map(int, re.findall(r"\d+", colours)[:3])) < 60
+            page.goto(f"{served}/results.html")
+            assert page.locator("img[src='chart-dark.svg']").is_visible()
+            assert not page.locator("img[src='chart.svg']").is_visible()
             assert problems == []
 
 
