@@ -88,6 +88,7 @@ def compress(
         alive, dead = pruning.remove_dead_channels(stages["dense"], example)
         small = pruning.prune(alive, example, ratio=prune_ratio, scope=scope)
         rehearsal = replace(recipe, rounding="nearest")  # what would fail fails now
+        metrics.file_bytes(small)
         metrics.file_bytes(quantization.quantize(small, calibration[:2], rehearsal))
         metrics.latency(nn.Identity(), example, runs=latency_runs)
         if folder:
@@ -139,8 +140,12 @@ def as_saveable(model: nn.Module, dataset: Dataset) -> nn.Module:
     if not models.spec_of(model):
         whole = copy.deepcopy(model).eval()
         model = copy.deepcopy(whole)
-        spec = models.Spec(models.name_of(type(model)), {}, make=lambda: copy.deepcopy(whole))
-        models.set_spec(model, spec)
+        try:
+            models.declare_builder(model, type(model))
+        except models.ModelError:  # the class alone makes another network
+            name = models.name_of(type(model)) + models.AS_GIVEN
+            spec = models.Spec(name, {}, make=lambda: copy.deepcopy(whole))
+            models.set_spec(model, spec)
     set_default_normalization(dataset, model)
     metrics.check_scores(model, dataset)
     return model

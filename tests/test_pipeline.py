@@ -88,6 +88,38 @@ def test_a_folder_keeps_the_run_that_it_holds(result, tmp_path):
     pipeline.refuse_another_run(tmp_path, made.stages["pruned"], epochs=1)  # the same goes on
 
 
+class Classifier(torch.nn.Sequential):
+    def __init__(self):
+        convolution, mean = torch.nn.Conv2d(3, 10, 3), torch.nn.AdaptiveAvgPool2d(1)
+        super().__init__(convolution, torch.nn.ReLU(), mean, torch.nn.Flatten())
+
+
+def test_a_class_that_does_not_make_the_network_is_refused_when_its_file_is_loaded(tmp_path):
+    cifar, images = load_cifar10("sample"), torch.randn(2, 3, 8, 8)
+    net = Classifier().eval()
+    file = models.save(pipeline.as_saveable(net, cifar), tmp_path / "m.safetensors")
+    assert torch.equal(models.load(file, Classifier)(images), net(images))
+
+    def changed():
+        net = Classifier()
+        net[1] = torch.nn.SiLU()
+        return net
+
+    net = changed().eval()
+    file = models.save(pipeline.as_saveable(net, cifar), tmp_path / "m.safetensors")
+    with pytest.raises(models.ModelError, match=r"Classifier' alone does not make.*a function"):
+        models.load(file, Classifier)
+    assert torch.equal(models.load(file, changed)(images), net(images))
+
+
+def test_an_edited_layer_is_named_before_anything_is_quantized(result):
+    model, _, few, _ = result
+    edited = copy.deepcopy(model)
+    edited.features[0][0].padding_mode = "circular"
+    with pytest.raises(models.ModelError, match=r"^features\.0\.0\.padding_mode is 'circular'"):
+        pipeline.compress(edited, few, latency_runs=3, progress=False)
+
+
 def test_what_would_fail_after_the_training_fails_before_it(result, tmp_path):
     model, _, few, _ = result
     recipe = quantization.Recipe(layer_bits={"no such layer": 4})

@@ -40,6 +40,16 @@ OTHER_INPUTS = "this graph was recorded for other inputs"
 ADVICE = "optimize with an example like these, or by the route fx"
 
 
+class Graph(fx.GraphModule):
+    """A graph whose copies know what was noted on it: how it is made, how its images look."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Graph":
+        copied = super().__deepcopy__(memo)
+        for name in vars(self).keys() - vars(copied).keys():
+            setattr(copied, name, vars(self)[name])
+        return copied
+
+
 def trace(
     model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx", any_batch: bool = True
 ) -> fx.GraphModule:
@@ -82,7 +92,8 @@ def _check(model: nn.Module, example_inputs: tuple[Any, ...]) -> None:
         raise UnsupportedCase(
             "tracing", f"expected a network (nn.Module), got {type(model).__name__}"
         )
-    if not any(isinstance(value, torch.Tensor) for value in tree_leaves(example_inputs)):
+    given = _tensors(example_inputs)
+    if not given:
         types = ", ".join(type(value).__name__ for value in example_inputs)
         raise GraphMismatch(
             "tracing", f"the example inputs must hold a tensor, got {types or 'none'}"
@@ -90,6 +101,11 @@ def _check(model: nn.Module, example_inputs: tuple[Any, ...]) -> None:
     if model.training:
         raise UnsupportedCase(
             "tracing", f"{type(model).__name__} is in train mode: call model.eval() first"
+        )
+    without = [name for name, tensor in stored_tensors(model).items() if tensor.is_meta]
+    if without and not any(tensor.is_meta for tensor in given):
+        raise GraphMismatch(
+            "tracing", f"{without[0]} has no data (device meta), and the inputs have some"
         )
     for name in RESERVED.intersection((*model._modules, *model._parameters, *model._buffers)):
         raise UnsupportedCase(
@@ -110,15 +126,12 @@ def _on_one_device(model: nn.Module, example_inputs: tuple[Any, ...]) -> bool:
     """Whether all tensors are on one device: a call without data, where all are on "meta", would
     not notice that two are not.
     """
-    inputs = [value for value in tree_leaves(example_inputs) if isinstance(value, torch.Tensor)]
-    input_devices = {value.device for value in inputs}
-    stored = stored_tensors(model)
-    without = [name for name, tensor in stored.items() if tensor.is_meta]
-    if without and torch.device("meta") not in input_devices:
-        raise GraphMismatch(
-            "tracing", f"{without[0]} has no data (device meta), and the inputs have some"
-        )
-    return len(input_devices | {tensor.device for tensor in stored.values()}) == 1
+    tensors = [*_tensors(example_inputs), *stored_tensors(model).values()]
+    return len({tensor.device for tensor in tensors}) == 1
+
+
+def _tensors(example_inputs: tuple[Any, ...]) -> list[torch.Tensor]:
+    return [value for value in tree_leaves(example_inputs) if isinstance(value, torch.Tensor)]
 
 
 def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) -> fx.GraphModule:
@@ -140,7 +153,7 @@ def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) 
         # A tensor that was reshaped in place later has two shapes, and no one answer.
         if isinstance(value, torch.Tensor) and value.shape != node.meta["val"].shape:
             del node.meta["val"]
-    return fx.GraphModule(own, graph, type(model).__name__)
+    return Graph(own, graph, type(model).__name__)
 
 
 def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) -> fx.GraphModule:
@@ -162,8 +175,9 @@ def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) 
     for node in graph.find_nodes(op="call_module", target="_guards_fn"):
         graph.erase_node(node)
     _simplify_signature(graph)
+    graph._tracer_cls = fx.Tracer  # a pickle names it, and torch 2.11 cannot start export's own
     # The module that export returns refuses eval(); a GraphModule of the same graph does not.
-    graph_module = fx.GraphModule(exported, graph, type(model).__name__).eval()
+    graph_module = Graph(exported, graph, type(model).__name__).eval()
     graph_module.delete_all_unused_submodules()
     graph_module.recompile()
     return graph_module

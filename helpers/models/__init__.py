@@ -9,6 +9,7 @@ rebuilt.py     `save` refuses a network that its file would bring back as anothe
 
 from helpers.models.building import build, declare_builder, mobilenet_v2, name_of, tiny
 from helpers.models.files import (
+    AS_GIVEN,
     CHECKPOINTS,
     load,
     load_weights,

@@ -90,8 +90,8 @@ def build(builder: str | Callable[..., nn.Module], **arguments: Any) -> nn.Modul
     name = name_of(builder) if given_function else builder
     make = builder if given_function else _function_of(builder)
     try:
-        arguments = json.loads(json.dumps(arguments))
-        model = make(**arguments)
+        stored = json.dumps(arguments)
+        model = make(**json.loads(stored))  # which may change its arguments
     except ModelError:
         raise
     except Exception as error:  # a factory is anybody's code
@@ -101,7 +101,7 @@ def build(builder: str | Callable[..., nn.Module], **arguments: Any) -> nn.Modul
     if not isinstance(model, nn.Module):
         kind = type(model).__name__
         raise ModelError(f"builder {name!r} gave {kind}, expected a torch.nn.Module")
-    set_spec(model, Spec(name, arguments, make=builder if given_function else None))
+    set_spec(model, Spec(name, json.loads(stored), make=builder if given_function else None))
     return model
 
 

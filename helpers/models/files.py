@@ -21,7 +21,7 @@ from torch import nn
 
 from helpers.dataset import CIFAR10, Normalization
 from helpers.files import write_atomically
-from helpers.models.building import OURS, build, one_line
+from helpers.models.building import OURS, build, name_of, one_line
 from helpers.models.header import Budget, ModelError, checked
 from helpers.models.rebuilt import put_tensors, refuse_another_network, untied_state
 from helpers.models.spec import Spec, replay, spec_of
@@ -31,6 +31,7 @@ WRAPPERS = ("state_dict", "model_state_dict", "model")
 # What DistributedDataParallel, torch.compile and Lightning put before each name.
 PREFIXES = ("module.", "_orig_mod.", "model.")
 CHECKPOINTS = Path(__file__).resolve().parents[2] / "data" / "checkpoints"
+AS_GIVEN = " as it was given"  # after the class of a network whose builder is not known
 MOST_NUMBERS = 2**28  # 1 GB, as much as VGG asks for, however small it was cut
 
 
@@ -58,7 +59,8 @@ def save(model: nn.Module, path: str | Path, **metadata: Any) -> Path:
     if spec is None:
         lacks = f"{type(model).__name__} carries no specification, so a file could not be rebuilt"
         remedy = "models.declare_builder(model, 'package.module:function', **arguments)"
-        raise ModelError(f"{lacks}; say which function makes it: {remedy}")
+        wrapped = "save what torch.compile, DataParallel or an average of weights holds inside"
+        raise ModelError(f"{lacks}; say which function makes it: {remedy}; {wrapped}")
     stored = {"builder": spec.builder, "arguments": spec.arguments, "steps": spec.steps}
     normalization = getattr(model, "input_normalization", None)
     if normalization and (normalization != CIFAR10 or spec.builder not in OURS):
@@ -135,6 +137,11 @@ def structure(
     Raises:
         ModelError: it cannot be built; says why in one line.
     """
+    if callable(factory) and spec.builder == name_of(factory) + AS_GIVEN:
+        raise ModelError(
+            f"{path} holds a network that {name_of(factory)!r} alone does not make: give a function"
+            " that makes it and changes it as you did"
+        )
     builder = factory if callable(factory) else spec.builder
     if factory and factory not in (builder, spec.builder):
         raise ModelError(f"{path} was made by {spec.builder!r}, not by {factory!r}")

@@ -5,9 +5,9 @@ A file holds tensors, and says how the structure is built. Whatever else an owne
 network anew and compares, in this order: the names and forms of the tensors, the type, attributes
 and hooks of each module, and last the answers to an example.
 
-An attribute of one of PyTorch's layers must be the same. An attribute of another class may be a
-cache or a counter: there the answers decide. Where no input is known that the network takes, it
-must be the same, too.
+What differs decides, unless the answers agree and it is either something that the owner noted down,
+or a cache or a counter: something that also changes in the fresh network when it runs. Where no
+input is known that the network takes, everything decides.
 
 Example:
     >>> network = models.build("resnet18")
@@ -18,6 +18,7 @@ Example:
 """
 
 import copy
+import inspect
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -26,24 +27,27 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.equivalence import TOLERANCE, gap
 from helpers.models.header import ModelError
 
 MOST_NAMED = 20  # tensors that do not fit
-# What differs between networks that answer alike: how they are trained, where they write, what a
-# file says elsewhere, and how an int8 network computes.
-NOT_COMPARED = {"training", "p", "dropout", "momentum", "inplace"}
-NOT_COMPARED |= {"spec", "input_normalization", "_mode", *vars(nn.Module())}
+# What a file says elsewhere.
+NOT_COMPARED = {"spec", "input_normalization", *vars(nn.Module())} - {"training"}
+# How PyTorch's own layers are trained, and where they write.
+OF_TRAINING = {"p", "dropout", "momentum", "inplace"}
 OF_GRAPHS = vars(fx.GraphModule({}, fx.Graph())).keys()
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 REMEDY = (
-    "a file keeps weights and the builder's name, so this would be lost: make the change in a"
-    " function that builds the network, and note it with models.declare_builder(network,"
-    " 'package.module:function')"
+    "a file keeps weights and the builder's name, so this would be lost: undo it (a part in train"
+    " mode: model.eval()), or make the change in a function that builds the network, and note it"
+    " with models.declare_builder(network, 'package.module:function') before it is optimised or"
+    " quantized"
 )
 IMAGE_SIZES = (32, 64, 224)
+Settings = dict[str, dict[str, str]]  # module -> setting -> value
 
 
 def refuse_another_network(model: nn.Module, twin: nn.Module, maker: str) -> None:
@@ -56,9 +60,13 @@ def refuse_another_network(model: nn.Module, twin: nn.Module, maker: str) -> Non
     """
     try:
         put_tensors(twin, untied_state(model), type(model).__name__, maker)
-        unsure = _compare_settings(model, twin, maker)
+        twin.eval()
+        if any(step["step"] == "quantize" for step in twin.spec.steps):
+            twin.mode = model.mode
+        fresh = _all_settings(twin)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            _compare_answers(model, twin, maker, unsure)
+            answer = _another_answer(model, twin)
+        _compare(model, fresh, _all_settings(twin), answer, maker)
     except ModelError as error:
         raise ModelError(f"{error}; {REMEDY}") from None
 
@@ -66,11 +74,15 @@ def refuse_another_network(model: nn.Module, twin: nn.Module, maker: str) -> Non
 def untied_state(model: nn.Module) -> dict[str, torch.Tensor]:
     """The state dict with each shared tensor once, under its first name."""
     first_name: dict[int, str] = {}
-    return {
-        name: tensor
-        for name, tensor in model.state_dict(keep_vars=True).items()
-        if first_name.setdefault(id(tensor), name) == name
-    }
+    state = model.state_dict(keep_vars=True)
+    for name, tensor in state.items():
+        if not isinstance(tensor, torch.Tensor) or is_lazy(tensor) or tensor.is_meta:
+            raise ModelError(
+                f"{name} has no numbers, which are all that a file keeps: put what is no tensor"
+                " into a buffer, and run a network with lazy layers once, where it is built"
+            )
+        first_name.setdefault(id(tensor), name)
+    return {name: state[name] for name in first_name.values()}
 
 
 def put_tensors(
@@ -103,35 +115,59 @@ def _forms(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
     return {name: f"{t.dtype} {tuple(t.shape)}" for name, t in tensors.items()}
 
 
-def _compare_settings(model: nn.Module, twin: nn.Module, maker: str) -> str | None:
-    """Refuse what makes a difference; return the first setting that only may make one."""
-    unsure = None
-    modules = dict(model.named_modules(remove_duplicate=False))
-    made = dict(twin.named_modules(remove_duplicate=False))
-    for name in modules | made:
-        given = _settings(modules.get(name))
-        wanted = _settings(made.get(name))
-        for setting in given | wanted:
-            value = given.get(setting, "not set")
-            other = wanted.get(setting, "not set")
-            if value == other:
+def _all_settings(model: nn.Module) -> Settings:
+    modules = model.named_modules(remove_duplicate=False)
+    return {name: _settings(module) for name, module in modules}
+
+
+def _compare(
+    model: nn.Module, fresh: Settings, run: Settings, answer: str | None, maker: str
+) -> None:
+    """Refuse what makes a difference.
+
+    Args:
+        fresh, run: the settings of the twin, before it ran and after.
+        answer: how it answers otherwise, "" if it does not, None if it could not be asked.
+    """
+    decisive = []
+    doubtful = []
+    given = _all_settings(model)
+    for name in given | fresh:
+        now = given.get(name, {})
+        made = fresh.get(name, {})
+        for setting in now | made:
+            value = now.get(setting, "not set")
+            other = made.get(setting, "not set")
+            if value == other or (setting == "training" and model.training):
                 continue
             place = f"{name}.{setting}".removeprefix(".")
-            difference = f"{place} is {value:.80}, and {other:.80} in {maker}"
-            of_torch = setting in wanted and wanted["type"].startswith("torch.")
-            overrides = callable(getattr(type(modules.get(name)), setting, None))
-            if of_torch or overrides or setting == "type":
-                raise ModelError(difference)
-            unsure = unsure or difference
-    return unsure
+            start = _where_unlike(value, other)
+            difference = f"{place} is {value[start:]:.80}, and {other[start:]:.80} in {maker}"
+            decides = made.get(setting) == run.get(name, {}).get(setting)
+            if setting not in made and name in fresh:  # a note, or instead of the class's own
+                decides = hasattr(type(model.get_submodule(name)), setting)
+            (decisive if decides else doubtful).append(difference)
+    if answer != "":
+        decisive += doubtful
+    if answer:
+        decisive.append(f"it answers otherwise than {maker}")
+    if decisive:
+        raise ModelError(": ".join(filter(None, [decisive[0], answer])))
 
 
-def _settings(module: nn.Module | None) -> dict[str, str]:
+def _where_unlike(text: str, other: str) -> int:
+    """Shortly before two texts part; code is long."""
+    pairs = enumerate(zip(text, other, strict=False))
+    return max(0, next((at for at, two in pairs if len({*two}) > 1), 0) - 40)
+
+
+def _settings(module: nn.Module) -> dict[str, str]:
     """A module's type, hooks and what was set on it, as text without addresses."""
-    if module is None:
-        return {}
-    graph = isinstance(module, fx.GraphModule)
-    known = NOT_COMPARED | OF_GRAPHS if graph else NOT_COMPARED
+    known = NOT_COMPARED
+    if isinstance(module, fx.GraphModule):
+        known = known | OF_GRAPHS
+    elif any(base.__module__.startswith("torch.nn.modules.") for base in type(module).__mro__[:-2]):
+        known = known | OF_TRAINING
     values = {name: value for name, value in vars(module).items() if name not in known}
     values["code"] = getattr(module, "code", None)
     values |= {name: list(getattr(module, name).values()) for name in HOOKS}
@@ -153,37 +189,36 @@ def _digest(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype} {tuple(tensor.shape)} #{hash(content)}"
 
 
-def _compare_answers(model: nn.Module, twin: nn.Module, maker: str, unsure: str | None) -> None:
-    network = copy.deepcopy(model).cpu().eval()
-    twin.eval()
-    if hasattr(network, "mode"):  # in which an int8 network computes
-        twin.mode = network.mode
-    for example in _examples(model):  # a copied graph has no specification
-        answers = _answers(network, example)
-        if not answers:
-            continue
-        for value, other in zip_longest(answers, _answers(twin, example)):
+def _another_answer(model: nn.Module, twin: nn.Module) -> str | None:
+    """How the twin answers otherwise, "" if it does not; None if no input is known for both."""
+    try:
+        network = copy.deepcopy(model).cpu().eval()
+    except Exception:  # torch copies no tensor that was computed from others
+        return None
+    for inputs in _examples(model):  # a copied graph has no specification
+        answers = _answers(network, inputs)
+        for value, other in zip_longest(answers, _answers(twin, inputs)):
             reason, error = gap(other, value)
-            if error > TOLERANCE.get(value.dtype, 0):
-                difference = unsure or f"it answers otherwise than {maker}"
-                raise ModelError(f"{difference}: {reason}")
-        return
-    if unsure:
-        raise ModelError(unsure)
+            if error > TOLERANCE.get(getattr(value, "dtype", None), 0):
+                return reason
+        if answers:
+            return ""
+    return None
 
 
 @torch.no_grad()
-def _answers(network: nn.Module, example: torch.Tensor) -> list[torch.Tensor]:
-    """All tensors in an answer; none if the network does not take this example."""
+def _answers(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    """All tensors in an answer; none if the network does not take these inputs."""
     torch.manual_seed(0)
     with suppress(Exception):  # a network may raise anything
-        answer = network(example.clone())
+        answer = network(*map(torch.clone, inputs))
         return [leaf for leaf in tree_leaves(answer) if isinstance(leaf, torch.Tensor)]
     return []
 
 
-def _examples(network: nn.Module) -> Iterator[torch.Tensor]:
-    """What a network may take: the example of its last step, else images, else rows of numbers."""
+def _examples(network: nn.Module) -> Iterator[tuple[torch.Tensor, ...]]:
+    """What a network may take: the example of its last step, else images, rows of numbers or of
+    tokens, as many as `forward` asks for."""
     shapes = []
     for step in getattr(getattr(network, "spec", None), "steps", ()):
         if step["step"] == "quantize":
@@ -192,5 +227,11 @@ def _examples(network: nn.Module) -> Iterator[torch.Tensor]:
             shapes.insert(0, step["shapes"][0][:-1])
     weight = next((p for p in network.parameters() if p.dim() in (2, 4)), torch.empty(0, 3, 0, 0))
     sides = [()] if weight.dim() == 2 else [(size, size) for size in IMAGE_SIZES]
+    parameters = inspect.signature(network.forward).parameters.values()
+    wanted = [p for p in parameters if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD]
+    count = max(1, len(wanted))
     for shape in [*shapes, *((2, weight.shape[1], *side) for side in sides)]:
-        yield torch.randn(shape, dtype=weight.dtype)
+        yield tuple(torch.randn(count, *shape, dtype=weight.dtype))
+    words = [m.num_embeddings for m in network.modules() if isinstance(m, nn.Embedding)]
+    if words:
+        yield tuple(torch.randint(min(words), (count, 2, 8)))

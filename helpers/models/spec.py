@@ -55,7 +55,7 @@ class Spec:
 
 def spec_of(model: Any) -> Spec | None:
     """The specification of a network; something of its own that is called so is none."""
-    spec = getattr(model, "spec", None)
+    spec = vars(model).get("spec")  # not that of what a wrapper holds
     return spec if isinstance(spec, Spec) else None
 
 

@@ -22,8 +22,8 @@ def calibration_input(model: nn.Module, images: Tensor) -> Tensor:
     if kind not in (torch.uint8, torch.float32):
         raise QuantizationError(
             f"calibration images: expected one uint8 or float32 tensor, got {kind}; of another"
-            " precision, call .float() on the images and the network, and of a network with several"
-            " inputs, quantize the parts that take one"
+            " precision, call .float() on the images and the network; of a network with several"
+            " inputs, quantize the parts that take one, and of words those behind the embedding"
         )
     if not images.numel():
         raise QuantizationError(

@@ -1,16 +1,20 @@
 """Saved is what was given: an edited network is refused by name, or comes back as it is."""
 
+import copy
 import functools
 import time
 from collections import OrderedDict
 
+import numpy
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn.utils import parametrize
+from torch.optim.swa_utils import AveragedModel
 
 from helpers import models, passes, pruning, quantization
+from helpers.dataset import Normalization
 from helpers.models import ModelError
 
 
@@ -219,6 +223,174 @@ def test_answers_decide_about_attributes_of_own_classes(tmp_path):
     net.scale = 3.0
     with pytest.raises(ModelError, match=r"scale is 3\.0, and 1\.0 in what .*Counting"):
         models.save(net, tmp_path / "m.safetensors")
+
+
+class Own(nn.Module):
+    """A class of one's own, whose attributes may show only for other inputs than `save` tries."""
+
+    shared = 1.0
+
+    def __init__(self, kind="images"):
+        super().__init__()
+        self.first = nn.Embedding(9, 8) if kind == "tokens" else nn.Conv2d(3, 8, 1)
+        self.limit, self.mode, self.p, self.momentum = 1e3, "nearest", 3.0, 0.1
+        self.inplace, self.dropout, self._mode, self.names = False, 0.0, "a", ("a", "b")
+        self.scale, self.held, self.table = times(1.0), Held(), numpy.ones(5000, numpy.float32)
+
+    def forward(self, x, *more):
+        x = self.first(x).flatten(2).mean(2) * self.held.value * float(self.table[2500])
+        for other in more:
+            x = x + self.first(other).flatten(2).mean(2)
+        if len(x) > 100:
+            x = x.abs().pow(self.p) * self.shared
+        return self.scale(x).clamp(max=self.limit)
+
+
+class OfTwo(Own):
+    def forward(self, x, y):
+        return super().forward(x, y)
+
+
+class Held:
+    value = 1.0
+
+
+def times(factor):
+    return lambda x: factor * x
+
+
+OWN = {
+    "images": (Own, torch.randn(2, 3, 8, 8)),
+    "tokens": (functools.partial(Own, "tokens"), torch.randint(9, (2, 5))),
+    "two": (OfTwo, torch.randn(2, 3, 8, 8), torch.randn(2, 3, 8, 8)),
+}
+# What `repr` does not show.
+HIDDEN = {
+    "a closure": lambda net: setattr(net, "scale", times(2.0)),
+    "an object": lambda net: setattr(net.held, "value", 2.0),
+    "a large array": lambda net: net.table.__setitem__(2500, 2.0),
+}
+
+
+def own(kind):
+    factory, *inputs = OWN[kind]
+    factory = functools.partial(factory)
+    factory.__module__, factory.__qualname__ = __name__, f"own_{kind}"
+    return models.build(factory).eval(), factory, inputs
+
+
+OTHER_VALUES = {float: 2.5, str: "b", bool: True, tuple: ()}
+SETTINGS = [name for name, value in vars(Own()).items() if type(value) in OTHER_VALUES]
+SETTINGS.remove("training")
+
+
+@pytest.mark.parametrize("kind", OWN)
+@pytest.mark.parametrize("name", [*SETTINGS, "shared"])
+def test_an_attribute_decides_that_the_example_does_not_show(kind, name, tmp_path):
+    net, _, inputs = own(kind)
+    before = net(*inputs)
+    setattr(net, name, OTHER_VALUES[type(getattr(net, name))])
+    assert torch.equal(before, net(*inputs))
+    with pytest.raises(ModelError, match=rf"^{name} is "):
+        models.save(net, tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("kind", OWN)
+@pytest.mark.parametrize("name", HIDDEN)
+def test_answers_show_what_no_text_shows(kind, name, tmp_path):
+    net, factory, inputs = own(kind)
+    file = models.save(net, tmp_path / "m.safetensors")
+    assert torch.equal(models.load(file, factory)(*inputs), net(*inputs))
+    HIDDEN[name](net)
+    with pytest.raises(ModelError, match="answers otherwise"):
+        models.save(net, file)
+
+
+def test_a_part_in_train_mode_would_come_back_in_eval_mode(tmp_path):
+    net = models.build(network).eval()
+    net.norm.train()
+    with pytest.raises(ModelError, match=r"norm\.training is True.*model\.eval\(\)"):
+        models.save(net, tmp_path / "m.safetensors")
+    models.save(net.eval(), tmp_path / "m.safetensors")
+    net.train().norm.eval()  # as networks with frozen statistics are trained
+    models.save(net, tmp_path / "m.safetensors")
+
+
+class Remembering(nn.Linear):
+    def get_extra_state(self):
+        return {"calls": 3}
+
+    def set_extra_state(self, state):
+        pass
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.LazyLinear(3), Remembering(3, 3), nn.Linear(3, 3, device="meta")]
+)
+def test_what_has_no_numbers_is_named(layer, tmp_path):
+    net = nn.Sequential(layer)
+    net.spec = models.Spec("tiny", {})
+    with pytest.raises(ModelError, match=r"^0\.(weight|_extra_state) has no numbers"):
+        models.save(net, tmp_path / "m.safetensors")
+
+
+def test_code_is_shown_where_it_differs(tmp_path):
+    net = models.build(network).eval()
+    net.act = nn.SiLU()
+    folded, _ = passes.optimize(net, torch.randn(2, 3, 8, 8))
+    with pytest.raises(ModelError, match=r"(?s)code is (.*silu.*), and (.*relu.*) in what"):
+        models.save(folded, tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize(
+    "change", [nn.utils.spectral_norm, nn.utils.parametrizations.spectral_norm]
+)
+def test_a_weight_that_each_call_computes_is_no_setting(change, tmp_path):
+    def factory():
+        net = network()
+        change(net.deep)
+        return net.eval()
+
+    net, x = models.build(factory), torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(torch.randn(parameter.shape))
+        net(x)
+    file = models.save(net, tmp_path / "m.safetensors")
+    assert torch.equal(models.load(file, factory)(x), net(x))
+
+
+@pytest.mark.parametrize("route", ["fx", "export"])
+def test_a_copied_graph_is_saved_and_fed_like_the_graph(route, tmp_path):
+    net, x = models.build(network).eval(), torch.randn(2, 3, 8, 8)
+    net.input_normalization = Normalization((0.1,) * 3, (0.2,) * 3)
+    folded, _ = passes.optimize(net, x, route=route)
+    copied = copy.deepcopy(copy.deepcopy(folded))
+    assert copied.input_normalization == net.input_normalization
+    file = models.save(copied, tmp_path / "m.safetensors")
+    assert torch.equal(models.load(file, network)(x), folded(x))
+
+
+def emptied(widths):
+    return nn.Sequential(nn.Linear(3, widths.pop()), nn.Linear(2, widths.pop(0)))
+
+
+def test_a_builder_may_change_its_arguments(tmp_path):
+    widths, x = [4, 2], torch.randn(5, 3)
+    net = models.build(emptied, widths=widths).eval()
+    assert widths == [4, 2] == net.spec.arguments["widths"]
+    file = models.save(net, tmp_path / "m.safetensors")
+    assert torch.equal(models.load(file, emptied)(x), net(x))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [functools.partial(torch.compile, backend="eager"), nn.DataParallel, AveragedModel],
+)
+def test_of_a_wrapper_the_network_inside_is_saved(wrap, tmp_path):
+    net = models.build(network).eval()
+    with pytest.raises(ModelError, match=r"carries no specification.*holds inside"):
+        models.save(wrap(net), tmp_path / "m.safetensors")
 
 
 def test_saving_is_quick_and_leaves_random_numbers_alone(tmp_path):

@@ -47,13 +47,14 @@ def test_folds_a_copy_and_leaves_the_model_alone(route):
 
 
 def test_the_worked_example_bit_for_bit():
-    """Y = [[3, 7], [2, 1]]; gamma 3, beta -1, mu 2, var 4, eps 0: a = 1.5, shift = -4."""
+    """Y = [[3, 7], [2, 1]]; gamma 3, beta -1, mu 2, var + eps = 4: a = 1.5, shift = -4."""
+    eps = 2.0**-20  # 4 - eps is a float32; torch 2.10 and 2.11 refuse eps = 0
     layer = nn.Conv2d(1, 1, 2, bias=False)
     layer.weight.data = torch.tensor([[[[1.0, 0.0], [0.0, 1.0]]]])
     image = torch.tensor([[1.0, 6.0, 0.0], [1.0, 2.0, 1.0], [0.0, 1.0, -1.0]]).reshape(1, 1, 3, 3)
-    bn = nn.BatchNorm2d(1, eps=0.0)
+    bn = nn.BatchNorm2d(1, eps=eps)
     bn.weight.data, bn.bias.data = torch.tensor([3.0]), torch.tensor([-1.0])
-    bn.running_mean, bn.running_var = torch.tensor([2.0]), torch.tensor([4.0])
+    bn.running_mean, bn.running_var = torch.tensor([2.0]), torch.tensor([4.0 - eps])
     model = nn.Sequential(layer, bn).eval()
     assert layer(image).tolist() == [[[[3.0, 7.0], [2.0, 1.0]]]]
     folded, _ = passes.optimize(model, image)

@@ -96,7 +96,7 @@ SEGMENTS = Net(lambda m, x: {"out": m.a(x), "aux": m.b(x)}, a=nn.Conv2d(3, 4, 1)
 SEGMENTS.eval()
 REFUSED = [
     (small(), torch.zeros(0, 3, 9, 9), "there are none"),
-    (small(), torch.zeros(2, 3, 9, 9, dtype=torch.int64), "uint8 or float32"),
+    (small(), torch.zeros(2, 9, dtype=torch.int64), "uint8 or float32.*those behind the emb"),
     (small(), [1, 2], "list"),
     (small(), {"x": images()}, "dict.* of a network with several inputs, quantize the parts"),
     (small(), torch.full((2, 3, 9, 9), math.nan), "2 of 2 hold NaN"),
@@ -134,6 +134,13 @@ REFUSED = [
 def test_a_class_that_picks_one_output_is_what_quantize_takes():
     picked = Net(lambda m, images: m.network(images)["out"], network=SEGMENTS).eval()
     assert (quantize(picked, images())(images()) - picked(images())).abs().max() < 0.05
+
+
+def test_of_a_network_of_words_the_part_behind_the_embedding_is_quantized():
+    words = torch.arange(12).reshape(2, 6)
+    embedded = nn.Embedding(12, 8)(words).detach()
+    behind = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 4)).eval()
+    assert (quantize(behind, embedded)(embedded) - behind(embedded)).abs().max() < 0.05
 
 
 @pytest.mark.parametrize(("model", "x", "message"), REFUSED)

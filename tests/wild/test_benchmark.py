@@ -8,10 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from course.benchmarks import common, wild
+from course.benchmarks import common, wild, wild_steps
 from course.benchmarks.wild_networks import PACKAGES, by_size, in_turn, lively
 from course.benchmarks.wild_norms import foldable_norms
-from helpers import passes
+from course.benchmarks.wild_reference import decibels, reference
+from helpers import passes, quantization
+from helpers.quantization.integer import Layer
 from tests.passes.zoo import Net, conv, norm
 
 
@@ -131,3 +133,93 @@ def test_small_networks_come_first():
         "net_base",
     ]
     assert in_turn([["a_base", "a_tiny"], ["b_small"]]) == ["a_tiny", "b_small", "a_base"]
+
+
+def test_a_package_that_is_not_installed_is_an_empty_row():
+    row = {"network": "a", "foldable": 2, "folded": 2}
+    rows = [row | {"step": "prune", "result": result} for result in ("right", "too slow")]
+    table = wild.summary(pd.DataFrame(rows))
+    assert table.loc["prune", "right %"] == 100 and table.loc["prune", "too slow"] == 1
+    assert table.loc["torchao PT2E", "right"] == 0 and pd.isna(table.loc["torchao PT2E", "right %"])
+
+
+IMAGES = (torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0)),)
+
+
+def words():
+    return nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 2)).eval()
+
+
+def test_a_network_of_words_is_left_out():
+    found = wild.outcome("quantize", words(), (torch.ones(2, 5, dtype=torch.long),))
+    assert found["result"] == "not for images" and found["reason"].startswith("calibration images")
+
+
+def test_the_first_tensor_of_a_structure_is_quantized():
+    model = Net(lambda m, x: {"out": (m.net(x), x), "other": x}, net=right()).eval()
+    made = wild_steps.one_answer(model, IMAGES)
+    assert torch.equal(made(*IMAGES), model.net(*IMAGES))
+    assert wild.outcome("quantize", model, IMAGES)["result"] == "right"
+
+
+def test_a_network_that_rounding_ruins_is_not_wrong():
+    """One channel, a thousand times larger than the others, takes all codes; nobody reads it."""
+    model = nn.Sequential(conv(), nn.ReLU(), conv(4, 5), nn.Flatten()).eval()
+    model[0].weight.data[0] *= 1000
+    model[2].weight.data[:, 0] = 0
+    found = wild.outcome("quantize", model, IMAGES)
+    assert found["result"] == "right" and max(found["decibels"], found["reference"]) < 10
+
+
+def fewer_bits(*arguments, quantize=quantization.quantize):
+    return quantize(*arguments, quantization.Recipe(weight_bits=3))
+
+
+def test_an_error_above_that_of_rounding_is_wrong(monkeypatch):
+    monkeypatch.setattr(quantization, "quantize", fewer_bits)
+    found = wild.outcome("quantize", right().eval(), IMAGES)
+    assert found["result"] == "wrong" and "where rounding costs" in found["reason"]
+
+
+SPOILED = {
+    "two codes": lambda codes: codes.flatten()[0].add_(2),
+    "many codes": lambda codes: codes.flatten()[:20].add_(1),
+}
+
+
+@pytest.mark.parametrize("what", SPOILED)
+def test_a_mode_with_other_codes_is_wrong(what, monkeypatch):
+    def integer(step, *codes, exact=Layer.integer):
+        made = exact(step, *codes)
+        if made.dtype == torch.uint8:
+            made.clamp_(max=253)
+            SPOILED[what](made)
+        return made
+
+    monkeypatch.setattr(Layer, "integer", integer)
+    found = wild.outcome("quantize", right().eval(), IMAGES)
+    assert found["result"] == "wrong" and "of the codes differ" in found["reason"]
+
+
+def rounded(values, like):
+    """Eight bits for the range of other values."""
+    low = min(like.min().item(), 0)
+    scale = (max(like.max().item(), 0) - low) / 255
+    first = -round(-low / scale)
+    return scale * (values / scale).round().clamp(first, first + 255)
+
+
+@torch.no_grad()
+def test_the_reference_is_a_rounded_network():
+    layer = nn.Conv2d(3, 4, 3, bias=False)
+    exact = layer(*IMAGES)
+    scales = layer.weight.abs().amax((1, 2, 3), keepdim=True) / 127
+    weight = scales * (layer.weight / scales).round()
+    by_hand = torch.nn.functional.conv2d(rounded(*IMAGES, *IMAGES), weight)
+    expected = decibels(exact, rounded(by_hand, exact))
+    assert reference(layer, *IMAGES, IMAGES) == pytest.approx(expected, abs=0.01)
+
+
+def test_folding_by_torch_has_its_row():
+    found = wild.outcome("torch fuse", right().eval(), IMAGES)
+    assert found["result"] == "right" and found["folded"] == 2

@@ -333,6 +333,16 @@ def fold_model(model):
 # - folds into the shared convolution itself:
 #   `new.weight, new.bias` -> `new = conv; new.weight, new.bias`
 # - folds a norm in training mode: ` and not layer.training` -> ``
+# - the old bias is lost where gamma is missing: `conv.bias, a, b)` ->
+#   `conv.bias if bn.affine else None, a, b)`
+# - two norms in a row at most:
+#   `return new` -> `new.norms = getattr(conv, "norms", 0) + 1; return new`,
+#   `isinstance(previous, nn.Conv2d):` ->
+#   `isinstance(previous, nn.Conv2d) and getattr(previous, "norms", 0) < 2:`
+# - a convolution that stands without a norm, too, is left: `isinstance(previous, nn.Conv2d):` ->
+#   `isinstance(previous, nn.Conv2d) and previous is not model[-1]:`
+# - asks the network for its mode, too: `not layer.training` ->
+#   `not (layer.training and model.training)`
 # - the stride of the new convolution is forgotten: `conv.stride` -> `1`
 # - the groups of the new convolution are forgotten: `conv.groups` -> `1`
 # - drops what it cannot fold:

@@ -14,14 +14,19 @@ SIZES = ("stride", "padding", "dilation", "groups")
 NUMBERS = ("mean", "var", "weight", "bias")
 
 
-def build(layers):
-    """Make an nn.Sequential of plain descriptions; equal "name"s are one and the same module."""
+def build(layers, training=True):
+    """Make an nn.Sequential of plain descriptions; equal "name"s are one and the same module.
+
+    `training` is the mode of the whole, which is that of no layer.
+    """
     modules, made = [], {}
     for layer in layers:
         name = layer["name"]
         made[name] = made.get(name) or _build_one(layer)
         modules.append(made[name])
-    return nn.Sequential(*modules)
+    model = nn.Sequential(*modules)
+    model.training = training
+    return model
 
 
 def _build_one(layer):
@@ -123,7 +128,8 @@ def _small(value):
 
 def run_fold_model(student, inputs):
     """Fold a model and describe both the result and what became of the original."""
-    model = build(inputs["layers"]).requires_grad_(False)  # as in the lessons: NumPy takes it
+    model = build(inputs["layers"], inputs.get("training", True))
+    model.requires_grad_(False)  # as in the lessons: NumPy takes it
     folded = student["fold_model"](model)
     if not isinstance(folded, nn.Sequential):
         raise TypeError(

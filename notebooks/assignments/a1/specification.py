@@ -365,6 +365,7 @@ def _model_edges(rng):
         shared,
         _bn_layer(rng, "b2", 3),
         _relu("r1"),
+        shared,
     ]
     first = [
         _bn_layer(rng, "b1", 3),
@@ -373,23 +374,29 @@ def _model_edges(rng):
         _conv_layer(rng, "c2", 3, 3),
     ]
     dilated = [
-        _conv_layer(rng, "c1", 3, 4, stride=2, dilation=2),
+        _conv_layer(rng, "c1", 3, 4, bias=True, stride=2, dilation=2),
         _bn_layer(rng, "b1", 4, gamma=None, beta=None),
     ]
     untracked = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4, mean=None, var=None)]
-    double = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4), _bn_layer(rng, "b2", 4)]
+    row = [_conv_layer(rng, "c1", 3, 4), *(_bn_layer(rng, name, 4) for name in ("b1", "b2", "b3"))]
     padded = [
         _conv_layer(rng, "c1", 3, 4, padding=0),
         _bn_layer(rng, "b1", 4),
         _conv_layer(rng, "c2", 4, 3, padding=2),
         _bn_layer(rng, "b2", 3),
     ]
+    asleep = _model_case(
+        rng, "a norm in training mode in a network that is not", training, [0, 1, 2]
+    )
+    asleep.inputs["training"] = False
     norm = _bn_layer(rng, "b1", 3)
     conv, other = _conv_layer(rng, "c1", 3, 3), _conv_layer(rng, "c2", 3, 3)
     return [
         _model_case(rng, "a norm in training mode, then one that is not", training, [0, 1, 2]),
-        _model_case(rng, "one convolution and one activation used twice", twice, [0, 2, 3, 5]),
-        _model_case(rng, "two norms in a row", double, [0]),
+        _model_case(
+            rng, "one convolution used three times, once without a norm", twice, [0, 2, 3, 5, 6]
+        ),
+        _model_case(rng, "three norms in a row", row, [0]),
         _model_case(rng, "paddings that change the size of the images", padded, [0, 2]),
         _model_case(
             rng,
@@ -408,6 +415,7 @@ def _model_edges(rng):
             [0],
         ),
         _model_case(rng, "a norm without running statistics", untracked, [0, 1]),
+        asleep,
     ]
 
 

@@ -36,6 +36,11 @@ def calls_per_module(graph_module):
 # - methods and functions count, too: `== "call_module"` -> `!= "placeholder"`
 # - counts users: `owners.count(owner)` -> `1`
 # - one name each: `id(graph_module.get_submodule(target))` -> `target`
+# - modules with equal weights are one: `id(graph_module.get_submodule(target))` ->
+#   `str(graph_module.get_submodule(target).state_dict())`
+# - one name each for what has no weights: `id(graph_module.get_submodule(target))` ->
+#   `id(m) if [*(m := graph_module.get_submodule(target)).parameters()] else target`
+# - calls that nobody reads are left out: `== "call_module"` -> `== "call_module" and node.users`
 # - all calls: `owners.count(owner)` -> `len(owners)`
 # - the other calls: `owners.count(owner)` -> `owners.count(owner) - 1`
 # - readers instead of calls: `called = [` ->
@@ -119,6 +124,7 @@ def remove_dead(graph_module):
 # - removes norms in any mode: ` and module.training` -> ` and False`
 # - keeps norms in any mode: ` and module.training` -> ``
 # - in place means any method: ` and node.target.endswith("_")` -> ``
+# - knows one in-place method: `node.target.endswith("_")` -> `node.target == "add_"`
 # - goes forward, so the chain's head stays:
 #   `reversed(list(graph_module.graph.nodes))` -> `list(graph_module.graph.nodes)`
 # - in-place methods go: ` or (node.op == "call_method" and node.target.endswith("_"))` -> ``
@@ -244,6 +250,8 @@ def merge_repeats(graph_module):
 
 
 # %% merge_repeats wrong
+# - what reads a random number is left alone: `node.target is torch.rand_like` ->
+#   `torch.rand_like in [node.target, *(n.target for n in node.all_input_nodes)]`
 # - random numbers stop everything: `any(node.op` -> `any(node.target is torch.rand_like or node.op`
 # - keeps the second: `node.replace_all_uses_with(original)` ->
 #   `original.replace_all_uses_with(node); node, original = original, node`
@@ -324,6 +332,14 @@ def why_not_folded(graph_module):
 # - readers come first: `module.training:` -> `module.training and len(conv.users) == 1:`
 # - more than two readers are allowed: `len(conv.users) > 1` -> `len(conv.users) == 2`
 # - asks the graph module, too: `module.training:` -> `module.training and graph_module.training:`
+# - dead readers are overlooked: `len(conv.users)` ->
+#   `len([user for user in conv.users if user.users or user.op == "output"])`
+# - norms that nobody reads are left out: `if isinstance(module, nn.BatchNorm2d):` ->
+#   `if isinstance(module, nn.BatchNorm2d) and node.users:`
+# - calls that nobody reads do not share: `calls[conv.target] > 1` ->
+#   `sum(m is modules[conv] for n, m in modules.items() if n.users) > 1`
+# - asks the convolution for its mode, too: `module.training:` ->
+#   `module.training or modules[conv].training:`
 # - two readers are allowed: `len(conv.users) > 1` -> `len(conv.users) > 2`
 # - norms without a convolution are left out: `reasons[node.name] = "no convolution"` -> `pass`
 # - a norm in training mode may be folded: `elif module.training` -> `elif False`
@@ -403,6 +419,9 @@ def fold_norms(graph_module):
 # - takes the padding for half the kernel: `padding=conv.padding` ->
 #   `padding=conv.kernel_size[0] // 2`
 # - padding of the new convolution forgotten: `, padding=conv.padding` -> ``
+# - every kernel is 3 x 3: `conv.kernel_size` -> `3`,
+#   `new.weight = nn.Parameter(conv.weight.detach() * scale[:, None, None, None])` ->
+#   `new.weight.data.copy_(conv.weight * scale[:, None, None, None])`
 # - the mean is forgotten: ` - scale * norm.running_mean` -> ``
 # - the given convolution is changed: `new.weight =` -> `new = conv; new.weight =`
 # - turns the given modules into float32: `folded = 0` -> `folded = 0; graph_module.float()`

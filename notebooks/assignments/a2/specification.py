@@ -24,10 +24,10 @@ def _normal(rng, *shape):
     return torch.randn(*shape, generator=rng, dtype=torch.float64)
 
 
-def _conv(rng, bias=False, padding=1):
+def _conv(rng, bias=False, padding=1, kernel=3):
     return {
         "kind": "conv",
-        "weight": _normal(rng, 3, 3, 3, 3),
+        "weight": _normal(rng, 3, 3, kernel, kernel),
         "bias": _normal(rng, 3) if bias else None,
         "padding": padding,
         "training": False,
@@ -146,6 +146,7 @@ def _calls_cases(rng):
 
 def _calls_edges(rng):
     twice = {"c": _conv(rng), "again": {"same_as": "c"}}
+    alike = _conv(rng)
     return [
         _case(
             rng,
@@ -160,6 +161,24 @@ def _calls_edges(rng):
             ["x input", "a layer c x", "b layer again a", "e layer c b", "out output e"],
         ),
         _case(rng, "a name that nobody calls", twice, ["x input", "a layer c x", "out output a"]),
+        _case(
+            rng,
+            "modules that are alike",
+            {"c": alike, "d": alike, "r": RELU, "s": RELU},
+            ["x input", "a layer c x", "b layer r a", "e layer d b", "f layer s e", "out output f"],
+        ),
+        _case(
+            rng,
+            "an activation under two names",
+            {"r": RELU, "again": {"same_as": "r"}},
+            ["x input", "a layer r x", "b function mul a $", "e layer again b", "out output e"],
+        ),
+        _case(
+            rng,
+            "a call that nobody reads",
+            {"c": _conv(rng)},
+            ["x input", "a layer c x", "b layer c a", "out output a"],
+        ),
         _case(rng, "no module at all", {}, ["x input", "a function mul x $", "out output a"]),
     ]
 
@@ -237,6 +256,19 @@ def _dead_edges(rng):
                 "out output a",
             ],
             removed=["e"],
+        ),
+        _case(
+            rng,
+            "another in-place method",
+            {},
+            [
+                "x input",
+                "a function mul x $",
+                "m method mul_ a $",
+                "d method neg a",
+                "out output a",
+            ],
+            removed=["d"],
         ),
         _asleep(
             _case(
@@ -461,6 +493,20 @@ def _repeat_edges(rng):
         ),
         _case(
             rng,
+            "repeats that read a random number",
+            {},
+            [
+                "x input",
+                "a function random x",
+                "b function mul a 1.5",
+                "c function mul a 1.5",
+                "d function sub b c",
+                "out output b d",
+            ],
+            removed=["c"],
+        ),
+        _case(
+            rng,
             "an in-place method",
             {},
             [
@@ -573,6 +619,14 @@ def _norm_traps(rng):
     uncalled = {"c": _conv(rng), "again": {"same_as": "c"}, "n": _bn(rng)}
     sizes = {"c": _conv(rng, padding=0), "n": _bn(rng), "d": _conv(rng, padding=2), "m": _bn(rng)}
     chain = {"c": _conv(rng), "i": IDENTITY, "n": _bn(rng), "m": _bn(rng)}
+    awake = {"c": _conv(rng) | {"training": True}, "n": _bn(rng)}
+    dead = {"c": _conv(rng), "n": _bn(rng), "d": _conv(rng), "m": _bn(rng)}
+    kernels = {
+        "c": _conv(rng, padding=0, kernel=1),
+        "n": _bn(rng),
+        "d": _conv(rng, kernel=5),
+        "m": _bn(rng),
+    }
     return [
         _asleep(
             _case(
@@ -686,6 +740,46 @@ def _norm_traps(rng):
             ["x input", "a layer c x", "i layer i a", "b layer n i", "e layer m b", "out output e"],
             reasons={"b": "no convolution", "e": "no convolution"},
             removed=[],
+        ),
+        _case(
+            rng,
+            "a result that a dead node reads",
+            chain,
+            ["x input", "a layer c x", "d function mul a $", "b layer n a", "out output b"],
+            reasons={"b": "several readers"},
+            removed=[],
+        ),
+        _case(
+            rng,
+            "a convolution and a norm whose results nobody reads",
+            dead,
+            [
+                "x input",
+                "a layer c x",
+                "b layer n a",
+                "e layer c b",
+                "f layer d b",
+                "g layer m f",
+                "out output b",
+            ],
+            reasons={"b": "shared", "g": "fold"},
+            removed=["g"],
+        ),
+        _case(
+            rng,
+            "a convolution in training mode",
+            awake,
+            ["x input", "a layer c x", "b layer n a", "out output b"],
+            reasons={"b": "fold"},
+            removed=["b"],
+        ),
+        _case(
+            rng,
+            "kernels of other sizes",
+            kernels,
+            ["x input", "a layer c x", "b layer n a", "e layer d b", "f layer m e", "out output f"],
+            reasons={"b": "fold", "f": "fold"},
+            removed=["b", "f"],
         ),
     ]
 

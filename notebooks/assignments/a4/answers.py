@@ -59,6 +59,8 @@ def quantize(x, scale, zero_point, low, high):
 
 # %% quantize wrong
 # - in float32: `x / scale` -> `x.float() / scale`
+# - integers before the clamp: `torch.round(x / scale)` -> `torch.round(x / scale).long()`
+# - integers of 32 bits before the clamp: `torch.round(x / scale)` -> `torch.round(x / scale).int()`
 # - half-way is rounded up: `torch.round(x / scale)` -> `(x / scale + 0.5).floor()`
 # - only the upper clamp: `.clamp(low, high)` -> `.clamp(max=high)`
 # - only the lower clamp: `.clamp(low, high)` -> `.clamp(min=low)`
@@ -98,6 +100,8 @@ def quantize_weight(weight, bits):
 # - half-way is rounded up: `torch.round(` -> `(lambda v: (v + 0.5).floor())(`
 # - half-way away from zero: `torch.round(` -> `(lambda v: v.sign() * (v.abs() + 0.5).floor())(`
 # - cuts off: `torch.round(` -> `torch.trunc(`
+# - two or four axes: `scales.reshape(shape)` ->
+#   `(scales[:, None, None, None] if weight.ndim == 4 else scales[:, None])`
 # - one scale for all: `scales = torch.where(` -> `scales[:] = scales.max(); scales = torch.where(`
 # - one code too many on the negative side: `2 ** (bits - 1) - 1` -> `2 ** (bits - 1)`
 # - zeros are divided by zero: `torch.where(scales == 0, 1.0, scales)` -> `scales`
@@ -159,6 +163,7 @@ def integer_conv(x, zero_point, weight, bias, padding, stride):
 # - a padding of one at most: `padding=padding` -> `padding=min(padding, 1)`
 # - float32 instead of integers: `.double()` -> `.float()`
 # - the zero point is forgotten: `(x - zero_point)` -> `x`
+# - sums wrap around in 32 bits: `sums.round().long()` -> `sums.round().long().int().long()`
 # - sums wrap around in 16 bits:
 #   `sums.round().long()` -> `sums.round().long().to(torch.int16).long()`
 # - inputs wrap around in 8 bits: `(x - zero_point)` -> `(x - zero_point).to(torch.int8)`
@@ -197,6 +202,7 @@ def fixed_point(multiplier):
 # - half-way is rounded down: `round(fraction * 2**31)` -> `math.ceil(fraction * 2**31 - 0.5)`
 # - half-way is rounded up: `round(fraction * 2**31)` -> `math.floor(fraction * 2**31 + 0.5)`
 # - a mantissa of 32 bits: `2**31` -> `2**32`, `31 - exponent` -> `32 - exponent`
+# - shifts up to 62: `shift = 31 - exponent` -> `shift = min(31 - exponent, 62)`
 # - in single precision: `round(fraction * 2**31)` -> `int(torch.tensor(fraction * 2.0**31))`
 # - a mantissa of 2**31: `if mantissa == 2**31` -> `if False`
 # - one bit less:
@@ -268,6 +274,7 @@ def best_clip(x, bits, candidates):
 # - one step too many: `threshold / most` -> `threshold / (most + 1)`
 # - one code too many on both sides: `2 ** (bits - 1) - 1` -> `2 ** (bits - 1)`
 # - one code too many below: `clamp(-most, most)` -> `clamp(-most - 1, most)`
+# - in single precision: `most = ` -> `x, candidates = x.float(), candidates.float(); most = `
 # - absolute errors: `((restored - x) ** 2)` -> `(restored - x).abs()`
 # - codes without a sign: `2 ** (bits - 1) - 1` -> `2**bits - 1`
 # - forgets to return to real numbers: `.clamp(-most, most) * scale` -> `.clamp(-most, most)`

@@ -93,6 +93,10 @@ def _quantize_edges(rng):
         Case(
             "numbers far outside", _quantize_inputs(_both_signs(rng, 6) * 1e6, 0.5, -3, -128, 127)
         ),
+        Case(
+            "numbers that no integer holds",
+            _quantize_inputs(_both_signs(rng, 6) * 1e25, 0.5, -3, -128, 127),
+        ),
     ]
 
 
@@ -130,6 +134,7 @@ def _weight_edges(rng):
     return [
         Case("a channel of zeros", {"weight": zero, "bits": 8}),
         Case("as many inputs as outputs", {"weight": _normal(rng, 5, 5), "bits": 8}),
+        Case("a convolution in one dimension", {"weight": _normal(rng, 4, 2, 3), "bits": 8}),
         Case(
             "weights half-way between two codes",
             {"weight": halves[:, torch.randperm(7, generator=rng)], "bits": 3},
@@ -225,7 +230,16 @@ def _conv_edges(rng):
     far.inputs["x"].fill_(255)
     far.inputs["weight"] = large.inputs["weight"].clone()
     far.inputs["weight"][:, 0, 0, 0] += (far.inputs["weight"].sum((1, 2, 3)) + 1) % 2
-    return [wide, large, far, _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 2, 2, 3)]
+    most = _conv_case(rng, "sums beyond 32 bits", (1, 2, 4, 4), (2, 2, 3, 3), 0, 1, 0)
+    most.inputs["weight"] = most.inputs["weight"].abs() * torch.tensor([1, -1]).reshape(2, 1, 1, 1)
+    most.inputs["bias"] = torch.tensor([2**31 - 1, -(2**31)])
+    return [
+        wide,
+        large,
+        far,
+        most,
+        _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 2, 2, 3),
+    ]
 
 
 def _conv_oracle(inputs, probe):
@@ -260,6 +274,7 @@ def _multiplier_edges(rng):
         Case("a power of two", {"multiplier": 0.25}),
         Case("one", {"multiplier": 1.0}),
         Case("a multiplier above 4", {"multiplier": 4.3}),
+        Case("a tiny multiplier", {"multiplier": 3e-13}),
         Case("a mantissa that rounds up to a power of two", {"multiplier": 1.0 - 2.0**-40}),
         Case(
             "a mantissa half-way between two",
@@ -364,11 +379,15 @@ def _clip_edges(rng):
         torch.tensor([1.0, 0.5], dtype=torch.float64),
     )
     uneven = torch.tensor([-1.0] * 10 + [0.4] * 5)
+    # What is cut off decides, so the largest is best; float32 sees one threshold.
+    outlier = torch.cat([_normal(rng, 3) * 0.1, torch.tensor([10.0])])
+    near = torch.tensor([5.0, 5.0 + 1e-7, 5.0 - 1e-7], dtype=torch.float64)
     return [
         Case("evenly spread numbers", {"x": x, "bits": 3, "candidates": candidates}),
         Case("three codes", {"x": x, "bits": 2, "candidates": candidates * 0.67}),
         Case("negative numbers", {"x": negative, "bits": 5, "candidates": candidates.flip(0) * 4}),
         Case("few values", {"x": ends.double(), "bits": 2, "candidates": half}),
+        Case("thresholds that hardly differ", {"x": outlier, "bits": 8, "candidates": near}),
         Case(
             "few values, most of them negative",
             {"x": uneven.double(), "bits": 2, "candidates": half},

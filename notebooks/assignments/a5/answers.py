@@ -114,6 +114,7 @@ def squeeze_weight(weight, bits):
 
 # %% squeeze_weight wrong
 # - the clamp is forgotten: `.clamp(-most, most)` -> ``
+# - one code too many below: `.clamp(-most, most)` -> `.clamp(-most - 1, most)`
 # - half-way is rounded up: `torch.round(weight.flatten(1) / scales.float()[:, None])` ->
 #   `torch.floor(weight.flatten(1) / scales.float()[:, None] + 0.5)`
 # - scales in single precision: `return pack_bits` -> `scales = scales.float(); return pack_bits`

@@ -87,7 +87,8 @@ class Figure {
     };
   }
   button(name, pressed) {
-    const made = add(this.controls, "button", { type: "button" }, name);
+    this.buttons ??= add(this.controls, "span", { class: "buttons" }); // they stay side by side
+    const made = add(this.buttons, "button", { type: "button" }, name);
     made.addEventListener("click", () => {
       pressed();
       this.redraw();
