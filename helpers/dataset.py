@@ -222,12 +222,12 @@ def from_folder(
     images: list[np.ndarray] = []
     for path in (path for part in (train, test) for files in part.values() for path in files):
         images.append(pixels(path, size, mode))
-        high, wide = images[0].shape[:2]
-        # Each in turn, since all photos of a phone fill the memory.
+        height, width = images[0].shape[:2]
+        # Not after the loop: photos of a phone would fill the memory before.
         if images[-1].shape != images[0].shape:
             this = f"{path} has {images[-1].shape[1]} x {images[-1].shape[0]} pixels"
             remedy = "give one size for all: size=64, on the command line --input-size 64"
-            raise DataError(f"{this}, the first image {wide} x {high}; {remedy}")
+            raise DataError(f"{this}, the first image {width} x {height}; {remedy}")
     stacked = torch.from_numpy(np.stack(images)).movedim(3, 1).contiguous()
     if normalization is None and bool((stacked == stacked[:, :1]).all()):
         stacked = stacked[:, :1].contiguous()

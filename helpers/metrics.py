@@ -233,10 +233,10 @@ def compare_latency(
 ) -> pd.DataFrame:
     """Time forward passes in eval mode, without gradients, in rounds (A B C, B A C, ...).
 
-    So a drift meets all alike. The order of each round is drawn anew, so that none has always the
-    same one before it. Before each turn the threads of the one before, if it had several, get time
-    to fall asleep (they spin for a while, on the cores that the next one needs), and an untimed
-    call fetches the weights into the caches.
+    In rounds, a machine that becomes slower meanwhile is the same for all. The order of each round
+    is drawn anew, so that no network always follows the same one. Before each turn there is a
+    pause, if there are several threads: those of the turn before keep their cores busy for a while.
+    Then an untimed call fetches the weights into the caches.
 
     Args:
         threads: of the CPU; None leaves them as they are.
@@ -254,7 +254,7 @@ def compare_latency(
             remedy = "set its mode to 'kernel' to time it"
             raise MeasurementError(f"{name} computes in float what int8 stands for: {remedy}")
     taken: dict[str, list[float]] = {name: [] for name in candidates}
-    # A CPU has finished when the call returns.
+    # A GPU goes on computing after the call has returned.
     wait = torch.cuda.synchronize if example_input.is_cuda else lambda: None
     modules = [candidate for candidate in candidates.values() if isinstance(candidate, nn.Module)]
     with evaluation_mode(*modules, threads=threads):

@@ -58,8 +58,8 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, where: str = "the 
         return f"{where} should be {_named(expected)}, but is {_named(got)}{hint}", ""
     if kind is dict:
         if set(expected) != set(got):
-            entries = (_short(sorted(str(key) for key in tree)) for tree in (expected, got))
-            return "{} should have the entries {}, but has {}".format(where, *entries), ""
+            wanted, found = (_short(sorted(map(str, tree))) for tree in (expected, got))
+            return f"{where} should have the entries {wanted}, but has {found}", ""
         parts = [
             (value, got[key], tolerance, f'{where}["{key}"]') for key, value in expected.items()
         ]
@@ -105,18 +105,18 @@ def _difference_of_numbers(
     if first is None:
         return None
     index = [int(i) for i in torch.unravel_index(torch.tensor(first), shape)]
-    pair = (
-        f"{v:.6g}" if isinstance(v, float) else _short(v) for v in (expected[first], got[first])
-    )
-    values = "{}expected {}, got {}".format(f"at {index}: " if index else "", *pair)
+    place = f"at {index}: " if index else ""
+    values = f"{place}expected {_digits(expected[first])}, got {_digits(got[first])}"
     if not all(distance < math.inf for distance in apart):
         return f"{where} holds values that are not finite", values
-    bound = (
-        ""
-        if isinstance(apart[first], int) and allowed < 1
-        else f" where at most {allowed:.3g} is allowed"
-    )
+    bound = f" where at most {allowed:.3g} is allowed"
+    if isinstance(apart[first], int) and allowed < 1:
+        bound = ""
     return f"{where} differs by {_double(max(apart)):.3g}{bound}", values
+
+
+def _digits(value: float) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else _short(value)
 
 
 def _double(value: float) -> float:

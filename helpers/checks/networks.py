@@ -21,12 +21,11 @@ def keep_network(model: nn.Module, name: str) -> None:
     print(f"{name}: kept for later lessons in {path.parent.name}/{path.name}")
 
 
-def your_network(name: str, shipped: str = "tiny") -> nn.Module:
-    """The learner's own network of this name in eval mode, or a shipped one; prints which.
+def your_network(name: str) -> nn.Module:
+    """The learner's own network of this name in eval mode, or the shipped one; prints which.
 
     Args:
         name: the name under which it was kept.
-        shipped: the course's checkpoint to take where the learner has kept none.
     """
     from helpers import models
 
@@ -34,5 +33,5 @@ def your_network(name: str, shipped: str = "tiny") -> nn.Module:
     if not checks.headless() and path.exists():
         print(f"{name}: your own, from {path.parent.name}/{path.name}")
         return models.load(path)
-    print(f"{name}: the course's {shipped}.safetensors, because you have kept none of your own")
-    return models.pretrained(shipped)
+    print(f"{name}: the course's tiny.safetensors, because you have kept none of your own")
+    return models.pretrained("tiny")

@@ -46,9 +46,8 @@ class Verdict:
 
     share: float
     message: str = ""
-    measured: dict[str, float] = field(
-        default_factory=dict
-    )  # such as an accuracy, for the statistics of a class
+    # Such as an accuracy, for the statistics of a class.
+    measured: dict[str, float] = field(default_factory=dict)
     values: str = ""  # the first value that differs, in both answers
 
 
@@ -173,15 +172,12 @@ def combine(item: Item, verdicts: list[Verdict]) -> Verdict:
         raise SpecificationError(
             f"item {item.name!r} has no cases; its `cases` must return at least one"
         )
-    worst = min(
-        verdicts, key=lambda verdict: max(0.0, verdict.share)
-    )  # 0 where the share is no number
+    # max(0.0, nan) is 0.0: a share that is no number counts as nothing.
+    worst = min(verdicts, key=lambda verdict: max(0.0, verdict.share))
     share = min(1.0, max(0.0, float(worst.share)))
-    return replace(
-        worst,
-        share=share,
-        message=worst.message if share == 1.0 else f"{worst.message}. {item.hint}",
-    )
+    if share == 1.0:
+        return replace(worst, share=share)
+    return replace(worst, share=share, message=f"{worst.message}. {item.hint}")
 
 
 def copy_tree(tree: Tree) -> Tree:

@@ -133,15 +133,12 @@ def written_arguments(
 
 def _has_inplace(node: fx.Node) -> bool:
     """Whether a function is called with `inplace` as anything but False."""
-    position = _inplace_position(node.target)
-    if position is None:
-        return node.kwargs.get("inplace", False) is not False
-    return setting(node, position, "inplace", False) is not False
+    return setting(node, _inplace_position(node.target), "inplace", False) is not False
 
 
-def setting(node: fx.Node, position: int, name: str, default: Any) -> Any:
-    """An argument that may be given by position or by name, or its default."""
-    if position < len(node.args):
+def setting(node: fx.Node, position: int | None, name: str, default: Any) -> Any:
+    """An argument that may be given by name, and by position if it has one; or its default."""
+    if position is not None and position < len(node.args):
         return node.args[position]
     return node.kwargs.get(name, default)
 

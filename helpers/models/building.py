@@ -42,7 +42,7 @@ def mobilenet_v2(num_classes: int = 10, width_mult: float = 1.0, dropout: float 
     """
     arguments = {"num_classes": num_classes, "width_mult": width_mult, "dropout": dropout}
     model = torchvision.models.MobileNetV2(**arguments, inverted_residual_setting=STAGES)
-    model.features[0][0].stride = (1, 1)  # which torchvision's class has no argument for
+    model.features[0][0].stride = (1, 1)  # torchvision's class has no argument for it
     model.spec = Spec("mobilenet_v2_cifar", arguments)
     return model
 
@@ -139,9 +139,9 @@ def _function_of(name: str) -> Callable[..., nn.Module]:
         return OURS[name]
     known = torchvision.models.list_models(module=torchvision.models)
     if name in known:
-        # These two warn unless they are told.
-        told = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
-        return partial(torchvision.models.get_model, name, weights=None, **told)
+        # Without this argument these two warn.
+        options = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
+        return partial(torchvision.models.get_model, name, weights=None, **options)
     module, colon, function = name.partition(":")
     if not colon:
         ours = ", ".join(map(repr, OURS))

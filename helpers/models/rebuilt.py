@@ -1,9 +1,9 @@
 """Is a network still what its builder makes, apart from its weights?
 
-A file holds tensors, and says how the structure is built. Whatever else an owner did to a network
-(replaced a layer, set a stride, added a hook) would be lost without a word. So `save` builds the
-network anew and compares, in this order: the names and forms of the tensors, the type, attributes
-and hooks of each module, and last the answers to an example.
+A file holds tensors, and says how the structure is built. Any other change of a network (a layer
+replaced, a stride set, a hook added) would be lost in silence. So `save` builds the network anew
+and compares, in this order: the names, dtypes and shapes of the tensors; the type, attributes and
+hooks of each module; and last the answers to an example.
 
 What differs decides, unless the answers agree and it is either something that the owner noted down,
 or a cache or a counter: something that also changes in the fresh network when it runs. Where no

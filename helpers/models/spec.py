@@ -23,7 +23,7 @@ REPLAY = {
     "quantize": ("helpers.quantization", "replay"),
 }
 # The attributes that removing channels changes, and nothing else.
-SIZES = (
+SIZES = [
     "in_channels",
     "out_channels",
     "groups",
@@ -31,7 +31,7 @@ SIZES = (
     "out_features",
     "num_features",
     "num_parameters",
-)
+]
 
 
 @dataclass(frozen=True)

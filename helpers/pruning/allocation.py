@@ -70,28 +70,27 @@ def rank_units(
         raise PruneError(
             f"unknown allocation {allocation!r}; choose 'uniform', 'global' or {{group: ratio}}"
         )
-    places: list[tuple[float, int, int]] = []  # (goes at, number of the group, unit)
+    order: list[tuple[float, int, int]] = []  # (goes at, number of the group, unit)
     for number, group in enumerate(groups):
         name = group.name
         values = scores[name]
         units = np.argsort(values, kind="stable")[: removable(group.size, group.size, round_to)]
         goes_at = (np.arange(1, len(units) + 1) - ROUNDING) / group.size
         if isinstance(allocation, Mapping):
-            own = checked_ratio(allocation.get(name, 0), f"allocation[{name!r}]")
-            units = units[goes_at <= own]
+            ratio_of_group = checked_ratio(allocation.get(name, 0), f"allocation[{name!r}]")
+            units = units[goes_at <= ratio_of_group]
         if allocation == "global":
             comparable = importance in COMPARABLE
             goes_at = values[units] if comparable else values[units] / max(values.mean(), 1e-30)
-        places += [
-            (at, number, unit) for at, unit in zip(goes_at.tolist(), units.tolist(), strict=False)
-        ]
-    places.sort()
-    first_n = len(places)
+        for at, unit in zip(goes_at.tolist(), units.tolist(), strict=False):
+            order.append((at, number, unit))
+    order.sort()
+    first_n = len(order)
     if allocation == "global":
         first_n = int(sum(group.size for group in groups) * ratio + ROUNDING)
     elif allocation == "uniform":
-        first_n = sum(at <= ratio for at, _, _ in places)
-    return [(groups[number].name, unit) for _, number, unit in places], first_n
+        first_n = sum(at <= ratio for at, _, _ in order)
+    return [(groups[number].name, unit) for _, number, unit in order], first_n
 
 
 def cut_of(ranking: Ranking, groups: list[Group], round_to: int) -> Cut:
@@ -120,7 +119,7 @@ def cost_of(
 
 
 def multiply_adds(nodes: list[fx.Node]) -> int:
-    """Of all operations of a network on the meta device, which are done once more."""
+    """The multiply-adds of a network on the meta device, whose operations are called once more."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         for node in nodes:
             if node.op.startswith("call") and operation(node) not in KEEPS_SHAPE:

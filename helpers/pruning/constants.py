@@ -1,12 +1,12 @@
 """Which inputs of layers are the same number for every image.
 
-Such a constant begins at a BatchNorm: a variance of about 0 says that a channel never changed in
-training, and then BatchNorm gives beta. Each BatchNorm says so itself, so no convolution has to be
-understood. Three things are asked of an input of a layer:
+Such a constant begins at a BatchNorm: a variance of about 0 means that the channel never changed in
+training, and then BatchNorm gives beta. The channel is called *switched off*. An input of a layer
+is such a constant if
 
-    the BatchNorm     has a variance of about 0 or a gamma of 0, and gives beta for random images
-    the way from it   has only operations that work on each value by itself, or move values
-    random images     show what the constant is when it arrives
+    its BatchNorm      has a variance of about 0 or a gamma of 0, and gives beta for random images,
+    the way from it    has only operations that work on each value alone, or move values,
+    random images      give the same number at each place; they show which.
 
     Example     BatchNorm2d of four channels  ->  ReLU  ->  Conv2d
     variance    1  0  0  1   so channels 1 and 2 are switched off
@@ -46,9 +46,10 @@ AVERAGES = {"mean", "amax", "amin", "max_pool2d", "adaptive_avg_pool2d"}
 def constant_inputs(
     model: nn.Module, groups: ChannelGroups, example_inputs: Any
 ) -> dict[Axis, torch.Tensor]:
-    """For each weight that only ungrouped layers read the constant of each input, NaN if it varies.
+    """For the weight of each ungrouped layer, the constant of each input, or NaN if it varies.
 
-    The model gets hooks, and is run on random images.
+    Args:
+        model: gets hooks, and is run on random images.
     """
     off: dict[str, torch.Tensor] = {}
     for path, norm in model.named_modules():
@@ -73,8 +74,8 @@ def constant_inputs(
     sources = Sources(groups, off)
     for axis, constants in found.items():
         for call in groups.labelling.input_axes[axis].values():
-            unsure = torch.from_numpy(~sources.sure_inputs(call))
-            constants.masked_fill_(unsure.to(constants.device), torch.nan)
+            varies = torch.from_numpy(~sources.inputs_switched_off(call))
+            constants.masked_fill_(varies.to(constants.device), torch.nan)
     return found
 
 
@@ -85,8 +86,8 @@ def is_ungrouped(call: fx.Node) -> bool:
 
 
 def snap_to_beta(off: torch.Tensor, norm: nn.Module, args: tuple, output: torch.Tensor) -> None:
-    """Take channels that are not beta out of a mask (they vary, or the mean lags behind), and round
-    the others to beta.
+    """A hook: take channels out of a mask that are not beta for these images, and round the others
+    to beta.
     """
     by_channel = output.transpose(0, 1)
     beta = norm.bias.view(-1, *[1] * (output.dim() - 1))
@@ -95,7 +96,7 @@ def snap_to_beta(off: torch.Tensor, norm: nn.Module, args: tuple, output: torch.
 
 
 def observe(found: dict, axis: Axis, layer: nn.Module, args: tuple, kwargs: dict) -> None:
-    """Note the constants that a layer gets; NaN for a channel that varies, or differs in calls."""
+    """A hook: note the constants that a layer gets, NaN for a channel that varies."""
     x = args[0] if args else kwargs["input"]
     low, high = x.movedim(channel_axis(layer, x.dim()), 0).flatten(1).aminmax(dim=1)
     same = (high - low <= ROUNDING) & (low == found.get(axis, low))
@@ -105,8 +106,8 @@ def observe(found: dict, axis: Axis, layer: nn.Module, args: tuple, kwargs: dict
 class Sources:
     """The BatchNorms that switch channels off, and where their constants arrive.
 
-    It asks for units and not for labels, since one index of a value may stand for several channels
-    that are tied.
+    It compares units and not labels, since one index of a value may stand for several channels that
+    are tied.
     """
 
     def __init__(self, groups: ChannelGroups, off: dict[str, torch.Tensor]) -> None:
@@ -119,8 +120,8 @@ class Sources:
                 mask = off[node.target].cpu().numpy()
                 self.off[node] = np.setdiff1d(units[mask], units[~mask])
 
-    def sure_inputs(self, call: fx.Node) -> np.ndarray:
-        """Whether each input of a layer comes from a channel that is switched off."""
+    def inputs_switched_off(self, call: fx.Node) -> np.ndarray:
+        """For each input of a layer, whether it comes from a channel that is switched off."""
         source = call.all_input_nodes[0]
         axes = source.meta["labels"].axes
         labels = axes[channel_axis(called_module(call), len(axes))]
@@ -129,8 +130,8 @@ class Sources:
         return np.isin(self.unit_of[labels], self.switched_off(source, call))
 
     def switched_off(self, node: fx.Node, reader: fx.Node) -> Labels:
-        """The units of a value that are switched off, if nothing else can have changed it before
-        its reader gets it.
+        """The units of a value that are switched off when `reader` gets it; none if another user of
+        the value may write into it.
         """
         if any(may_change(user) for user in node.users if user is not reader):
             return NONE
@@ -156,7 +157,7 @@ class Sources:
 
 
 def may_change(user: fx.Node) -> bool:
-    """Whether a node writes into what it reads, or gives a view of it, into which another may."""
+    """Whether a node may write into what it reads, or gives a view of it, into which others may."""
     gives = [value for value in leaves(user.meta.get("val")) if isinstance(value, torch.Tensor)]
     views = bool(gives) and not is_fresh(user)
     return views or any(isinstance(part, fx.Node) for part in written(user))

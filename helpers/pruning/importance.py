@@ -29,14 +29,15 @@ FEWEST_IMAGES = 16
 
 
 def distances(filters: torch.Tensor) -> torch.Tensor:
-    """Between each two rows, exactly: by matrix products, those that are equal would be apart."""
+    """Between each two rows. Not by matrix products, which give equal rows a distance."""
     return torch.cdist(filters, filters, 2, "donot_use_mm_for_euclid_dist")
 
 
-# What each filter counts for, one in a row; a BatchNorm's filters are its scales.
+# The score of each filter; `filters` has one in each row. For bn_scale these are BatchNorm's
+# scales.
 OF_WEIGHTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "l1": lambda filters: filters.abs().sum(1),
-    # Of the sum over all layers, the root is taken.
+    # `scores` takes the root, after the sum over all layers.
     "l2": lambda filters: filters.square().sum(1, dtype=torch.float64),
     "bn_scale": lambda scales: scales.abs().sum(1),
     "geometric_median": lambda filters: distances(filters.double()).sum(1),
@@ -65,14 +66,14 @@ def producers(groups: ChannelGroups, group: Group, importance: str) -> list[Memb
 def rated(
     groups: ChannelGroups, chosen: list[Group], importance: str, tensors: dict, rate: Callable
 ) -> Scores:
-    """For each unit the sum of what its filters count for."""
-    found = {group.name: np.zeros(group.size) for group in chosen}
+    """For each unit the sum of the scores of its filters."""
+    totals = {group.name: np.zeros(group.size) for group in chosen}
     for group in chosen:
         for member in producers(groups, group, importance):
             tensor = tensors[member.tensor].detach().movedim(member.dim, 0)
             values = rate(tensor.reshape(len(tensor), -1)[member.indices]).double().cpu().numpy()
-            found[group.name] += np.bincount(member.units, weights=values, minlength=group.size)
-    return found
+            totals[group.name] += np.bincount(member.units, weights=values, minlength=group.size)
+    return totals
 
 
 @torch.enable_grad()

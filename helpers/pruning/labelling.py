@@ -49,8 +49,8 @@ class LabelledTensor:
 
 @dataclass
 class Number:
-    """A number that the network computed from sizes of axes that hold channels: it changes when
-    they are cut.
+    """A number that the network computed from sizes of axes with labels: it changes when they are
+    cut.
     """
 
     value: Any
@@ -82,14 +82,14 @@ class Labelling:
         for node in nodes:
             if node.op in ("placeholder", "get_attr"):
                 continue
-            args, kwargs = fx.map_arg((node.args, node.kwargs), self.known)
+            args, kwargs = fx.map_arg((node.args, node.kwargs), self.labelled)
             if node.op == "output":
                 self.pin(args, "it is an output of the network")
             else:
                 node.meta["labels"] = apply(Call(self, node, args, kwargs))
 
-    def known(self, node: fx.Node) -> Any:
-        """What is known about the value of a node; what comes from outside is labelled here."""
+    def labelled(self, node: fx.Node) -> Any:
+        """The value of a node with its labels; inputs and stored tensors get theirs here."""
         if "labels" not in node.meta:
             stored = node.op == "get_attr" and node.target in self.canonical
             node.meta["labels"] = self.parameter(node.target) if stored else uncut(node.meta["val"])
@@ -102,14 +102,15 @@ class Labelling:
         return self.tensors.setdefault(name, LabelledTensor(shape, [...] * len(shape), name))
 
     def axis(self, tensor: LabelledTensor, dim: int) -> Labels | None:
-        """The labels of an axis; new ones at a parameter's first use. Buffers have none to give."""
+        """The labels of an axis. At its first use a parameter gets new ones, a buffer none."""
         if tensor.axes[dim] is ...:
-            gives = tensor.shape[dim] > 1 and tensor.name in self.learned
-            tensor.axes[dim] = self.ties.fresh(tensor.shape[dim]) if gives else None
+            tensor.axes[dim] = None
+            if tensor.shape[dim] > 1 and tensor.name in self.learned:
+                tensor.axes[dim] = self.ties.fresh(tensor.shape[dim])
         return tensor.axes[dim]
 
     def pin(self, values: Any, why: str, keep: Container[int] = ()) -> None:
-        """These labels stay, and those of all axes of these tensors that are not in `keep`."""
+        """Pin labels, the labels behind a Number, and those of a tensor on all axes but `keep`."""
         for value in leaves(values):
             if isinstance(value, np.ndarray):
                 self.ties.pin(value, why)
@@ -138,9 +139,9 @@ class Call:
         what = self.op if self.module is None else type(self.module).__name__
         self.name = f"{name_of(node)} ({what})"  # for people: "layer1.0.add (add)", "0 (Conv2d)"
         self.output = node.meta["val"]  # a meta tensor, a tuple of them or a number
-        found = leaves((args, kwargs))
-        self.tensors = [a for a in found if isinstance(a, LabelledTensor)]
-        self.numbers = [a for a in found if isinstance(a, Number)]
+        arguments = leaves((args, kwargs))
+        self.tensors = [a for a in arguments if isinstance(a, LabelledTensor)]
+        self.numbers = [a for a in arguments if isinstance(a, Number)]
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """An argument, given by position or by name; `dim` may be called `axis`, as in NumPy."""
@@ -151,7 +152,7 @@ class Call:
         return self.kwargs.get(name, default)
 
     def setting(self, position: int, name: str, default: Any = None) -> Any:
-        """The same of a function, or an attribute of the layer that is called."""
+        """An argument of a function, or the attribute of this name of a layer."""
         if self.module is not None:
             return getattr(self.module, name, default)
         return self.argument(position, name, default)
@@ -165,7 +166,7 @@ class Call:
         return LabelledTensor(tuple(self.output.shape), axes)
 
     def bind(self, tensor: LabelledTensor, dim: int, labels: Labels | None) -> None:
-        """Axis `dim` of the tensor is cut together with `labels`."""
+        """Tie axis `dim` of a tensor to `labels`, which a parameter without labels takes over."""
         if tensor.axes[dim] is ...:
             tensor.axes[dim] = labels
         else:
@@ -185,13 +186,13 @@ class Call:
         return table[0]
 
     def share(self, axes: list[Labels | None]) -> None:
-        """Activations meet here: the module whose forward this is in is a block."""
+        """Note that activations are added or joined here; the module that calls this is a block."""
         self.labelling.shared += [labels for labels in axes if labels is not None]
         modules = list(self.node.meta.get("nn_module_stack", {}).values())
         self.labelling.blocks.add(modules[-1][1] if modules else type(self.labelling.model))
 
     def pin(self, values: Any, why: str, keep: Container[int] = ()) -> None:
-        """These labels stay, and those of all axes of these tensors that are not in `keep`."""
+        """As `Labelling.pin`, with the name of the operation in the reason."""
         self.labelling.pin(values, f"{self.name}: {why}", keep)
 
 

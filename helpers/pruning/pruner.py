@@ -105,11 +105,10 @@ def in_scope(groups: ChannelGroups, scope: str) -> list[Group]:
         raise PruneError(f"unknown scope {scope!r}; choose 'hidden' or 'all'")
     chosen = groups.prunable(scope)
     if not chosen:
-        why = "; ".join(f"{g.name}: {g.reason or 'outside the scope'}" for g in list(groups)[:3])
-        why = (
-            f"scope={scope!r} ({why or 'no layer makes channels'}); see channel_groups(...).table()"
-        )
-        raise PruneError(f"nothing can be pruned with {why}")
+        reasons = [f"{g.name}: {g.reason or 'outside the scope'}" for g in list(groups)[:3]]
+        why = "; ".join(reasons) or "no layer makes channels"
+        see = "see channel_groups(...).table()"
+        raise PruneError(f"nothing can be pruned with scope={scope!r} ({why}); {see}")
     return chosen
 
 

@@ -33,7 +33,7 @@ class TraceError(ValueError):
 
 
 def is_question(node: fx.Node) -> bool:
-    """Whether a node asks about one tensor and computes nothing: x.dtype, x.is_cuda."""
+    """Whether a node only asks about one tensor: x.dtype, x.is_cuda."""
     sources = [n for n in node.all_input_nodes if isinstance(n.meta["val"], torch.Tensor)]
     return isinstance(node.meta["val"], ANSWERS) and len(sources) == 1
 
@@ -44,7 +44,7 @@ def is_aten(called: Any) -> bool:
 
 
 def name_of(node: fx.Node) -> str:
-    """For people: the layer's path, or the operation and a number."""
+    """What errors and reports call a node: the layer's path, or the operation and a number."""
     return node.target if node.op == "call_module" else node.name
 
 

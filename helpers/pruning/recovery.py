@@ -43,45 +43,43 @@ Receiver = tuple[torch.Tensor, int]  # a bias, or with the sign -1 the mean that
 @torch.no_grad()
 @kept_memory()
 def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> nn.Module:
-    """Measure every BatchNorm's mean and variance again, in the model that it returns; weights and
-    modes stay.
+    """Measure every BatchNorm's mean and variance again. Weights and modes stay.
 
     The running statistics become the plain average over the batches. While they are measured, each
-    BatchNorm normalises with the statistics of the batch, as in training, so that layers see what
-    those before them have normalised.
+    BatchNorm normalises with the statistics of the batch, as in training, because the old ones do
+    not fit what the next layers will get.
 
     Args:
-        model: changed in place, but only when all batches have gone through; a BatchNorm that is
-            not called keeps its statistics.
+        model: changed in place, and returned; not changed if a batch fails. A BatchNorm that is not
+            called keeps its statistics.
         batches: normalised inputs, or pairs of these and labels; a few hundred images are enough.
     """
     batches = [
         input_of(model, batch[0] if isinstance(batch, (tuple, list)) else batch)
         for batch in batches
     ]
-    sizes, twin = [*map(len, batches)], copy.deepcopy(model)
+    sizes = [*map(len, batches)]
+    twin = copy.deepcopy(model)
     if sum(sizes) < FEWEST_IMAGES or min(sizes) < 2:
         wanted = f"{FEWEST_IMAGES} images or more, in batches of at least 2"
         raise PruneError(f"BatchNorm statistics need {wanted}; got batches of {sizes[:5]}")
-    form = faster_format(batches[0], twin)
-    norms = {
-        n: m for n, m in twin.named_modules() if isinstance(m, BatchNorm) and m.track_running_stats
-    }
+    memory_format = faster_format(batches[0], twin)
+    norms = {}
+    for name, module in twin.named_modules():
+        if isinstance(module, BatchNorm) and module.track_running_stats:
+            norms[name] = module
     for norm in norms.values():
         norm.train().reset_running_stats()
         norm.momentum = None  # a plain average instead of a moving one
     for inputs in batches:
-        twin(inputs.contiguous(memory_format=form))
+        twin(inputs.contiguous(memory_format=memory_format))
     called = {name: norm for name, norm in norms.items() if norm.num_batches_tracked}
-    if bad := [
-        name
-        for name, norm in called.items()
-        if not (norm.running_mean + norm.running_var).isfinite().all()
-    ]:
-        raise PruneError(
-            f"the BatchNorm {bad[0]!r} measured numbers that are not finite: NaN in batches or"
-            " weights?"
-        )
+    for name, norm in called.items():
+        if not (norm.running_mean + norm.running_var).isfinite().all():
+            raise PruneError(
+                f"the BatchNorm {name!r} measured numbers that are not finite: NaN in batches or"
+                " weights?"
+            )
     for name, norm in called.items():
         model.get_submodule(name).load_state_dict(norm.state_dict())
     return model
@@ -149,7 +147,7 @@ class ReadChannels:
         return self.member.units[needed.cpu().numpy()]
 
     def give_to_receiver(self, dead: np.ndarray) -> None:
-        """Let the receiver do what the dead units did."""
+        """Let the receiver add what the dead units added."""
         gone = torch.from_numpy(dead[self.member.units])
         if self.receiver is not None:
             filters = self.filters[:, gone].double()

@@ -1,5 +1,5 @@
-"""Rules for operations that move values about (reshape, permute, chunk, index), and that put them
-side by side.
+"""Rules for operations that move values (reshape, permute, chunk, index), and for those that put
+them side by side.
 """
 
 from collections.abc import Container
@@ -20,47 +20,52 @@ FIXED_NUMBERS = "takes channels by fixed numbers"
 
 
 def moved(call: Call) -> Any:
-    """view, permute, chunk, x[...] and the like: done to the numbers of the channels, they show
-    where each one goes.
+    """view, permute, chunk, x[...] and the like. They are called twice, to see what they do.
 
-    Done to twice as many channels, with twice the size where a size follows them, they show which
-    axis of the result has the channels: the one that is twice as long.
+    On a tensor that holds the number of its channel at each place, they show where each one goes.
+    On a tensor with twice as many channels, with twice the size where an argument is computed from
+    their number, they show which axis of the result has the channels: the one that is twice as
+    long.
     """
     x = call.tensors[0]
     result = uncut(call.output)
-    elsewhere = {id(number): number for number in call.numbers}
+    unrelated = {id(number): number for number in call.numbers}
     expected = [(piece.shape, torch.float32) for piece in leaves(result)]
     for dim, labels in enumerate(call.axes(x)):
         if labels is None:
             continue
-        if (
-            dim == 1 and call.op == "channel_shuffle"
-        ):  # which channels meet depends on the size of a group
+        if dim == 1 and call.op == "channel_shuffle":
+            # Where a channel goes depends on the size of the groups: all have to lose the same.
             call.tie_parts(labels, call.setting(1, "groups"))
         followed = {id(number) for number in call.numbers if follows(call, labels, number)}
-        elsewhere = {key: number for key, number in elsewhere.items() if key not in followed}
-        numbers = torch.arange(1.0, len(labels) + 1)  # 0 is what unfold pads with
+        unrelated = {key: number for key, number in unrelated.items() if key not in followed}
+        numbers = torch.arange(1.0, len(labels) + 1)  # from 1, because unfold pads with 0
         numbers = numbers.view(-1, *[1] * (len(x.shape) - dim - 1))
         once = performed(call, numbers.expand(x.shape).contiguous())
         longer = (*x.shape[:dim], 2 * len(labels), *x.shape[dim + 1 :])
         twice = performed(call, numbers.new_empty(longer, device="meta"), followed)
-        seen = all(one.numel() and one.all() for one in once)
-        if not seen or [(one.shape, one.dtype) for one in once] != expected:
+        all_known = all(piece.numel() and piece.all() for piece in once)
+        if not all_known or [(piece.shape, piece.dtype) for piece in once] != expected:
             return unknown(call)  # view(dtype), an empty tensor, or one that is padded
         axes = [*map(doubled, once, twice)]
         if len(once) != len(twice) or None in axes:
             call.pin(labels, FIXED_NUMBERS if call.op == "getitem" else FIXED_SIZE)
             continue
-        for piece, one, axis in zip(leaves(result), once, axes, strict=True):
+        for piece, channels, axis in zip(leaves(result), once, axes, strict=True):
             if piece.axes[axis] is not None:
                 call.pin(x, "merges two axes that both hold channels")
-            piece.axes[axis] = tied(call, labels, (one.movedim(axis, -1).long() - 1).numpy())
-    call.pin([*elsewhere.values()], "a size here follows the number of channels of another axis")
+            along_axis = (channels.movedim(axis, -1).long() - 1).numpy()
+            piece.axes[axis] = tied(call, labels, along_axis)
+    call.pin([*unrelated.values()], "a size here follows the number of channels of another axis")
     return result
 
 
 def performed(call: Call, x: torch.Tensor, followed: Container[int] = ()) -> list[torch.Tensor]:
-    """What the call makes of another tensor; nothing if that does not fit."""
+    """The tensors that the call makes of another input; none if it fails.
+
+    Args:
+        followed: ids of the Numbers that are doubled.
+    """
 
     def stand_in(value: Any) -> Any:
         if isinstance(value, Number):
@@ -83,18 +88,23 @@ def doubled(before: torch.Tensor, after: torch.Tensor) -> int | None:
 
 
 def tied(call: Call, labels: Labels, channels: np.ndarray) -> Labels | None:
-    """The labels of an axis, from the channels that lie along it: the last axis of this table,
-    whose other axes are tied.
+    """The labels along an axis of the result.
 
-    If it holds only some of the channels, these have to be one of several equal pieces, which are
-    tied as well.
+    If it holds only some of the channels, these have to be one of several equal pieces, and the
+    pieces are tied.
+
+    Args:
+        labels: of all channels of the input.
+        channels: a table with the number of the channel at each place; its last axis is that of the
+            result. Channels at the same place on this axis are tied.
     """
     for dim in range(channels.ndim - 1):
         first = channels.take([0], dim)
         if (channels == first).all():
             channels = first
     held = np.unique(channels)
-    if len(held) > 1 and (channels == channels[..., :1]).all():  # the size is that of all channels
+    # The channels lie across the axis, whose length is a product with their number.
+    if len(held) > 1 and (channels == channels[..., :1]).all():
         call.pin(labels, FIXED_SIZE)
         return None
     pieces, rest = divmod(len(labels), len(held))
@@ -106,8 +116,8 @@ def tied(call: Call, labels: Labels, channels: np.ndarray) -> Labels | None:
 
 
 def follows(call: Call, labels: Labels, size: Number) -> bool:
-    """Whether a size was worked out from the channels of this axis, or of one that is from now on
-    cut with it.
+    """Whether a size was computed from the number of channels on this axis, or on one that always
+    loses the same share. Axes of equal length are tied, to make sure of that.
     """
     distinct_axes = {id(axis): axis for axis in size.axes}
     counted = np.concatenate([*distinct_axes.values()])
@@ -146,14 +156,14 @@ def concatenate(call: Call) -> LabelledTensor:
 
 
 def chained(call: Call, parts: list[Labels | None], lengths: list[int]) -> Labels | None:
-    """Labels one after the other; a part that holds no channels stays as it is."""
+    """The labels of several parts, one after the other; a part without labels gets pinned ones."""
     if all(labels is None for labels in parts):
         return None
     why = f"{call.name}: this part of the result has a fixed size"
-    whole = zip(parts, lengths, strict=True)
-    return np.concatenate(
-        [call.ties.fresh(length, why) if labels is None else labels for labels, length in whole]
-    )
+    chain = []
+    for labels, length in zip(parts, lengths, strict=True):
+        chain.append(call.ties.fresh(length, why) if labels is None else labels)
+    return np.concatenate(chain)
 
 
 def stack(call: Call) -> LabelledTensor:
@@ -168,7 +178,7 @@ def stack(call: Call) -> LabelledTensor:
 
 
 def pad(call: Call) -> LabelledTensor:
-    """F.pad: channels that are padded on are constant and stay."""
+    """F.pad: channels that it adds are constant, and stay."""
     axes = call.axes(call.tensors[0])
     amounts = call.argument(1, "pad")
     constant = call.argument(2, "mode", "constant") == "constant"

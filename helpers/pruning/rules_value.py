@@ -1,10 +1,10 @@
-"""Rules for operations that compute values: index by index, over space, along an axis; for layers;
-and for numbers.
+"""Rules for operations that compute values (elementwise, over space, along an axis), for layers,
+and for sizes.
 
 Conv, Linear     out channels <-> axis 0 of the weight, bias;  in channels <-> axis 1 of the weight
 BatchNorm        channel <-> entry of weight, bias, running mean and running variance
-grouped conv     a whole group goes (depthwise is groups of one), or every group loses the same
-LayerNorm, ...   nothing goes, because channels share their statistics
+grouped conv     whole groups go (depthwise is groups of one), or every group loses the same
+LayerNorm, ...   no channel goes, because all of them share their statistics
 """
 
 from typing import Any
@@ -20,18 +20,19 @@ SHARED_STATISTICS = "normalises over all channels, so that cutting one changes t
 
 
 def elementwise(call: Call) -> LabelledTensor:
-    """Any function of one or several broadcast tensors: indices that meet are cut together."""
+    """Any function of one or several broadcast tensors: channels that are combined are tied."""
     if not isinstance(call.output, torch.Tensor):  # Identity of a tuple
         return unknown(call)
     result = uncut(call.output)
     for d in range(-len(result.shape), 0):
-        meeting = [t for t in call.tensors if len(t.shape) >= -d and t.shape[d] == result.shape[d]]
-        # A parameter that is new here takes the labels of what it meets.
-        meeting.sort(key=lambda t: t.axes[d] is ...)
-        if meeting:
-            labels = call.labelling.axis(meeting[0], d)
+        n = result.shape[d]
+        combined = [t for t in call.tensors if len(t.shape) >= -d and t.shape[d] == n]
+        # Parameters without labels last: they take those of the first one.
+        combined.sort(key=lambda t: t.axes[d] is ...)
+        if combined:
+            labels = call.labelling.axis(combined[0], d)
             result.axes[d] = labels
-            for other in meeting[1:]:
+            for other in combined[1:]:
                 call.bind(other, d, labels)
     activations = [t for t in call.tensors if t.name is None]
     if call.op == "add" and len(activations) > 1:
@@ -40,8 +41,8 @@ def elementwise(call: Call) -> LabelledTensor:
 
 
 def over_space(call: Call) -> LabelledTensor:
-    """Pooling and resizing work on each channel by itself; the channels stand before the spatial
-    axes.
+    """Pooling and resizing, which work on each channel alone; the channels are on the axis before
+    the spatial ones.
     """
     x = call.tensors[0]
     named = [n for n in (1, 2, 3) if f"{n}d" in call.op]
@@ -49,17 +50,17 @@ def over_space(call: Call) -> LabelledTensor:
     channel = len(x.shape) - spatial - 1
     call.pin(x, "works across this axis", keep=(channel,))
     result = uncut(call.output)
-    for part in leaves(result):  # two, if the call asks for the places of the largest values too
+    for part in leaves(result):  # the values, and their indices if the call asks for them
         part.axes[: channel + 1] = call.axes(x)[: channel + 1]
     return result
 
 
 def along_axes(call: Call) -> LabelledTensor:
-    """softmax, mean and their like combine the values along some axes, which therefore stay."""
+    """softmax, mean and the like, which combine the values along some axes: these stay."""
     x = call.tensors[0]
     rank = len(x.shape)
     result = uncut(call.output)
-    parts = leaves(result)  # two, if the call asks for the places of the largest values too
+    parts = leaves(result)  # the values, and their indices if the call asks for them
     dims = [d for d in leaves(call.setting(1, "dim")) if type(d) is int]  # and not std(True)
     combined = {d % rank for d in dims} or {*range(rank)}
     axes = call.axes(x)
@@ -92,28 +93,30 @@ def glu(call: Call) -> LabelledTensor:
 
 
 def operands(call: Call, *names: str) -> list[LabelledTensor | None]:
-    """The input and these parameters, of a layer or of a function that is called with them; None
-    for one it lacks.
+    """The input, and these parameters of a layer or arguments of a function; None for one that it
+    lacks.
     """
     if call.module is None:
         return [call.argument(i, name) for i, name in enumerate(("input", *names))]
-    found: list[LabelledTensor | None] = [call.tensors[0]]
+    tensors: list[LabelledTensor | None] = [call.tensors[0]]
     for name in names:
-        held = getattr(call.module, name, None) is not None
-        found.append(call.labelling.parameter(f"{call.node.target}.{name}") if held else None)
-    return found
+        parameter = None
+        if getattr(call.module, name, None) is not None:
+            parameter = call.labelling.parameter(f"{call.node.target}.{name}")
+        tensors.append(parameter)
+    return tensors
 
 
 def weighted(call: Call) -> LabelledTensor:
-    """Convolution, linear: one axis of the weight has the channels of the input, one makes those of
-    the output.
+    """Convolution, linear: one axis of the weight has the labels of the input, another gets new
+    ones, which the output has, too.
     """
     x, weight, bias = operands(call, "weight", "bias")
     transposed = "transpose" in call.op
     if weight.name is None or len(weight.shape) < 2:
         return unknown(call)  # a weight that is computed
     if transposed and getattr(call.module, "groups", 2) > 1:
-        return unknown(call)  # a rarity
+        return unknown(call)  # rare
     in_dim = 0 if transposed else 1
     out_dim = 1 - in_dim
     result = uncut(call.output)
@@ -143,11 +146,13 @@ def weighted(call: Call) -> LabelledTensor:
 def grouped(
     call: Call, inputs: Labels | None, weight: LabelledTensor, block: int, groups: int
 ) -> Labels | None:
-    """A grouped convolution, `block` input channels to a group: of the two ways to cut it, the
-    finer one.
+    """A grouped convolution. There are two ways to cut it; the one with more units is taken.
 
-    Whole groups: the inputs and outputs of a group are one unit, and there are fewer groups.
-    Inside: every group loses the same of its inputs, and the same of its outputs.
+    Whole groups go: the inputs and outputs of a group are one unit.
+    All groups stay: each loses the same of its inputs, and the same of its outputs.
+
+    Args:
+        block: how many input channels a group has.
     """
     if inputs is not None and call.module is not None and groups >= block:
         first = call.tie_parts(inputs.reshape(groups, block).T.ravel(), block)
@@ -163,7 +168,7 @@ def grouped(
 
 
 def scaled(call: Call, x: LabelledTensor, *parameters: LabelledTensor | None) -> LabelledTensor:
-    """These parameters have one number for each channel, or one for all of them."""
+    """The result of a layer whose parameters have one number for each channel, or one for all."""
     for tensor in parameters:
         if tensor is not None and tensor.shape not in ((), (1,)):
             call.bind(tensor, 0, call.labelling.axis(x, 1))
@@ -173,7 +178,7 @@ def scaled(call: Call, x: LabelledTensor, *parameters: LabelledTensor | None) ->
 def batch_norm(call: Call) -> LabelledTensor:
     """BatchNorm: a mean, variance, scale and shift for each channel.
 
-    Those that it measures span all other axes.
+    If it measures mean and variance itself, it does so over all other axes, which therefore stay.
     """
     x, *parameters = operands(call, "running_mean", "running_var", "weight", "bias")
     measures = call.setting(5, "training", False)
@@ -183,9 +188,7 @@ def batch_norm(call: Call) -> LabelledTensor:
 
 
 def layer_norm(call: Call) -> LabelledTensor:
-    """LayerNorm, RMSNorm, GroupNorm: channels share their statistics, so cutting one would change
-    others.
-    """
+    """LayerNorm, RMSNorm, GroupNorm: channels share statistics, so that none can be cut alone."""
     pin_operands(call, SHARED_STATISTICS)
     return call.result(call.axes(call.tensors[0]))
 
@@ -196,9 +199,7 @@ def prelu(call: Call) -> LabelledTensor:
 
 
 def size(call: Call) -> Any:
-    """x.shape, x.size() and x.size(d); the length of an axis that holds channels is a Number: it
-    will change.
-    """
+    """x.shape, x.size() and x.size(d); a size that changes when channels are cut is a Number."""
     x = call.tensors[0]
     axes = zip(x.shape, call.axes(x), strict=True)
     sizes = tuple(n if labels is None else Number(n, [labels]) for n, labels in axes)
@@ -207,8 +208,8 @@ def size(call: Call) -> Any:
 
 
 def unknown(call: Call) -> Any:
-    """Arithmetic on numbers goes on as a number; any other operation without a rule pins what
-    reaches it.
+    """An operation without a rule: arithmetic on numbers gives a Number; anything else pins all
+    channels that reach it.
     """
     if not call.tensors and not isinstance(call.output, torch.Tensor):
         axes = [labels for number in call.numbers for labels in number.axes]
@@ -218,7 +219,7 @@ def unknown(call: Call) -> Any:
 
 
 def pin_operands(call: Call, why: str) -> None:
-    """What reaches an operation stays, and so do the parameters that it has."""
+    """All channels that reach an operation stay, and so do those of its parameters."""
     held = call.module.named_parameters() if call.module is not None else ()
     parameters = [call.labelling.parameter(f"{call.node.target}.{name}") for name, _ in held]
     call.pin((call.args, call.kwargs, parameters), why)

@@ -24,8 +24,8 @@ def kept_labels(groups: ChannelGroups, removed: Cut) -> np.ndarray:
 def cut(model: nn.Module, groups: ChannelGroups, removed: Cut) -> tuple[nn.Module, Changes]:
     """A copy of the network without some channels, and the attributes that changed on the way.
 
-    Every tensor of the copy is new, and is sliced once, from the original. (Writing the layers of a
-    chain one after the other and reading them again is how a depthwise weight gets cut twice.)
+    Every tensor of the copy is new, and is sliced once, from the original: where layers are cut one
+    after the other, a depthwise weight, which belongs to two, is easily cut twice.
 
     Args:
         model: left as it is.
@@ -40,7 +40,7 @@ def cut(model: nn.Module, groups: ChannelGroups, removed: Cut) -> tuple[nn.Modul
 
     def left_of(name: str, tensor: torch.Tensor) -> torch.Tensor:
         left = tensor.detach()
-        for dim, units in sorted(groups.axes.get(name, {}).items()):  # axis 0 lies together
+        for dim, units in sorted(groups.axes.get(name, {}).items()):
             stays = np.flatnonzero(keep[units])
             if len(stays) < len(units):
                 left = left.index_select(dim, torch.from_numpy(stays).to(left.device))

@@ -104,7 +104,7 @@ class Affine:
                 f"quantize: a tensor of shape {tuple(x.shape)} holds NaN; repair it first"
             )
         scale, zero_point = self._spread(x)
-        # Expanded: divided by a scalar, bfloat16 would stay bfloat16 and round the quotient.
+        # Expanded to a tensor: a bfloat16 tensor divided by a scalar is rounded to bfloat16.
         codes = torch.round(x / scale.expand(x.shape)).add_(zero_point).clamp_(*self.codes)
         return codes.to(torch.int8 if self.signed else torch.uint8)
 
@@ -152,16 +152,19 @@ def fixed_point(factor: Tensor, *others: Tensor) -> tuple[list[Tensor], Tensor]:
     Args:
         factor: of a term that may reach 2^31 (the sums of a layer); float64, 0 < factor < 2^29, any
             shape.
-        others: of terms that may reach 2^8 (codes). The shift is so small that no product leaves 62
-            bits; a factor for which it would have to be larger keeps fewer bits.
+        others: of terms that may reach 2^8 (codes). The shift is kept so small that every product
+            fits 62 bits; a factor that would need a larger one keeps fewer bits.
     """
-    room = min([LARGEST_SHIFT, *(52 - int(torch.frexp(other.amax()).exponent) for other in others)])
-    if room < 1 or not ((factor > 0) & (factor < 2.0**29)).all():
+    largest_shift = LARGEST_SHIFT
+    for other in others:
+        exponent = int(torch.frexp(other.amax()).exponent)
+        largest_shift = min(largest_shift, 52 - exponent)
+    if largest_shift < 1 or not ((factor > 0) & (factor < 2.0**29)).all():
         raise QuantizationError(
             f"fixed point: factors from {factor.min():.3g} to {factor.max():.3g} lie outside"
             " (0, 2^29), or another's is too large: the scales around it do not belong together"
         )
-    shift = (31 - torch.frexp(factor).exponent.long()).clamp(max=room)
+    shift = (31 - torch.frexp(factor).exponent.long()).clamp(max=largest_shift)
     multiplier = torch.ldexp(factor, shift).round().long()
     rounded_up = multiplier == 2**31  # 0.99999999999 became 1.0
     multiplier = torch.where(rounded_up, multiplier // 2, multiplier)

@@ -46,7 +46,9 @@ def _same_factor(plan, op):
 
 
 def _may_scale(plan, space):
-    """Whether all around a space let a factor per channel pass, from layers to layers."""
+    """Whether a factor per channel can pass from the layers that write to a space to those that
+    read it, through all operations in between.
+    """
     inside = [op for op in plan.ops if op.name in space]
     if INPUT in space or plan.output in space:
         return False
@@ -72,13 +74,15 @@ def _equalize_space(plan, space):
     alive = (written > 0) & (read > 0)  # the factor of a dead channel does not matter
     ratio = (written / read.clamp(min=1e-30)).sqrt()
     factor = torch.where(alive, ratio, 1.0).clamp(1e-4, 1e4)
+    # What reads a channel that is always 0 needs no weights for it.
     read_factor = factor.masked_fill(_always_zero(writers), 0)
     for op in writers:
         op.weight = op.weight / per_row(factor, op.weight)
         op.bias = op.bias / factor
     for op in plan.ops:
         if op.name in space and op.clamp is not None:
-            op.clamp = (op.clamp[0], op.clamp[1] / factor)
+            low, high = op.clamp
+            op.clamp = (low, high / factor)
     for op in readers:
         view = input_view(op)
         op.weight = (view * read_factor.reshape(len(view), 1, -1, 1)).view_as(op.weight)
@@ -92,12 +96,11 @@ def _largest(ranges):
 
 def _always_zero(writers):
     """The channels that no layer writes anything but 0 to."""
-    zero = [
-        (op.weight.flatten(1) == 0).all(1)
-        & (op.bias <= 0)
-        & (op.clamp is not None and op.clamp[0] == 0)
-        for op in writers
-    ]
+    zero = []
+    for op in writers:
+        only_bias = (op.weight.flatten(1) == 0).all(1)
+        has_relu = op.clamp is not None and op.clamp[0] == 0
+        zero.append(only_bias & (op.bias <= 0) & has_relu)
     return torch.stack(zero).all(0)
 
 
@@ -105,4 +108,5 @@ def input_view(op: PlanOp) -> Tensor:
     """The weights seen from their input channels: (groups, outputs per group, inputs per group,
     kernel).
     """
-    return op.weight[:, :, None].flatten(2).unflatten(0, (op.attributes.get("groups", 1), -1))
+    groups = op.attributes.get("groups", 1)
+    return op.weight[:, :, None].flatten(2).unflatten(0, (groups, -1))

@@ -26,7 +26,7 @@ from helpers.quantization.affine import Affine, QuantizationError, fixed_point, 
 from helpers.quantization.plan import KEEPS_CODES, PlanOp
 from helpers.quantization.weights import LARGEST_SUM, LayerWeights, pack, per_row, unpack
 
-PART = 8  # images: their 64-bit products stay in the processor's cache
+PART = 8  # images at a time, so that their 64-bit products stay in the processor's cache
 
 
 class Step(nn.Module):
@@ -68,9 +68,9 @@ class Step(nn.Module):
     def encode(self, y: Tensor) -> Tensor:
         """Real numbers to this step's output codes."""
         codes = torch.round(y.float() / self.out_scale).add_(self.out_zero_point)
-        return self.limit(codes).to(torch.uint8)
+        return self.clamp_codes(codes).to(torch.uint8)
 
-    def limit(self, codes: Tensor) -> Tensor:
+    def clamp_codes(self, codes: Tensor) -> Tensor:
         """Clamp codes, of any type, in place."""
         last = self.op.along_channels(self.last)
         return codes.clamp_(self.first.to(codes.dtype), last.to(codes.dtype))
@@ -156,7 +156,8 @@ class IntegerStep(Step):
     def _requantized(self, *codes):
         pairs = zip(self.sums(*codes), self.multipliers, strict=True)
         total = sum(part.long() * multiplier for part, multiplier in pairs)
-        return self.limit(round_shift(total, self.shift).add_(self.out_zero_point)).to(torch.uint8)
+        codes = round_shift(total, self.shift).add_(self.out_zero_point)
+        return self.clamp_codes(codes).to(torch.uint8)
 
     kernel = integer  # there are int8 kernels for layers alone
 
@@ -173,7 +174,8 @@ class AveragePool(IntegerStep):
         rows, columns = self.op.attributes["kernel"]
         down, right = self.op.attributes["stride"]
         windows = codes.unfold(2, rows, down).unfold(3, columns, right)
-        sums = windows.sum((4, 5), dtype=torch.int32) - rows * columns * self.sources[0].zero_point
+        zero_points = rows * columns * self.sources[0].zero_point
+        sums = windows.sum((4, 5), dtype=torch.int32) - zero_points
         return [sums.reshape(len(codes), *self.op.shape)]
 
 
@@ -210,7 +212,7 @@ class Layer(IntegerStep):
                 " which int32 cannot hold safely; give the layer fewer bits (layer_bits)"
             )
         self.packed = None  # made when first used
-        self.limited = self.has_codes and (int(self.first) > 0 or int(self.last.min()) < 255)
+        self.needs_clamp = self.has_codes and (int(self.first) > 0 or int(self.last.min()) < 255)
         self.zero_point = int(self.sources[0].zero_point)
         self.unit = self.sources[0].scale.double() * self.weight_scale.double()
         row_sums = self.codes.flatten(1).sum(1, dtype=torch.int32)
@@ -247,7 +249,7 @@ class Layer(IntegerStep):
         if self.op.kind == "linear":
             images = codes.reshape(-1, codes.shape[-1], 1, 1)
         y = self.packed(images, *residual).reshape(len(codes), *self.op.shape)
-        return self.limit(y) if self.limited else y
+        return self.clamp_codes(y) if self.needs_clamp else y
 
     def _pack(self):
         """The layer as a convolution of oneDNN; a linear one is that of images with one pixel."""
@@ -257,8 +259,11 @@ class Layer(IntegerStep):
             ((source.scale.double() / unit).item(), int(source.zero_point))
             for source in self.sources[1:]
         ]
+        weight = self.codes
+        if self.op.kind == "linear":
+            weight = weight[..., None, None]
         return kernels.PackedConv(
-            self.codes if self.op.kind == "conv" else self.codes[..., None, None],
+            weight,
             factors.float(),
             (self.folded_bias * factors).float(),
             self.geometry,

@@ -133,7 +133,9 @@ class PackedConv:
         return torch.ops.onednn.qconv2d_pointwise.binary(*before, residual, *self.after)
 
     def _in_order(self, shape):
-        """What the kernel is told of its input, and the weights in the order for this shape."""
+        """The kernel's arguments for an input of this shape: its scale and zero point, the weights
+        in the order for this shape, and their scales and zero points.
+        """
         packed = torch.ops.onednn.qconv_prepack(
             self.weight, self.factor, 1.0, 0, *self.window, list(shape)
         )

@@ -71,8 +71,9 @@ def _folded(model, example):
     """
     reasons = []
     for route in ("fx", "export"):
+        # Route by route, not as `optimize` chooses: it would run both routes to the end for a
+        # network that keeps batch norms by each, which takes long. The plan itself is verified.
         try:
-            # Not verified here: the plan is compared with the network.
             return passes.optimize(model, (example,), route=route, verify=False)[0]
         except UnsupportedCase as error:
             reasons.append(error.reason.partition(" (mark")[0])
@@ -160,15 +161,16 @@ def _float_form(node, edges, run):
 def _integer_form(node, sources, run):
     """The operation that a node is, without names; None if none in the table computes the same."""
     layer = called_module(node)
-    form = _FORMS.get(
-        type(layer) if layer is not None else is_torch(node) and bare_name(node.target)
-    )
+    if layer is not None:
+        form = _FORMS.get(type(layer))
+    else:
+        form = _FORMS.get(is_torch(node) and bare_name(node.target))
     if form is None or not sources or min(run.values[source].ndim for source in sources) < 2:
         return None
     random = torch.Generator().manual_seed(0)
-    inputs = {
-        source: 9 * torch.randn(run.values[source].shape, generator=random) for source in sources
-    }
+    inputs = {}
+    for source in sources:
+        inputs[source] = 9 * torch.randn(run.values[source].shape, generator=random)
     values = run.values | {source: x.clone() for source, x in inputs.items()}
     args, kwargs = fx.map_arg((node.args, node.kwargs), values.get)
     try:
@@ -179,11 +181,11 @@ def _integer_form(node, sources, run):
     except (AttributeError, IndexError, TypeError, ValueError, RuntimeError):
         return None  # settings that the form, or the operation, does not have
     shapes = [x.shape for x in inputs.values()]
+    is_spatial = op.kind in ("conv", "average_pool", "max_pool")
     requirements = (
         expected.shape[0] == shapes[0][0],
-        len(shapes[0]) == 4 or op.kind not in ("conv", "average_pool", "max_pool"),
-        # A bound that is computed is no constant.
-        len(node.all_input_nodes) == 1 or op.kind != "clamp",
+        len(shapes[0]) == 4 or not is_spatial,
+        len(node.all_input_nodes) == 1 or op.kind != "clamp",  # its bounds are constants
         {*shapes} == {expected.shape} or op.kind != "add",
     )
     return op if all(requirements) and agree(found, expected) else None
@@ -232,8 +234,8 @@ def _max_pool(y, x, kernel, stride=None, padding=0, dilation=1, *, ceil_mode=Fal
     return _op("max_pool", **window, dilation=dilation, ceil_mode=ceil_mode)
 
 
-# By bare names. A form gets what the function returned and its arguments; what it does not look
-# at, the comparison does.
+# By bare names. A form gets what the function returned and its arguments. It may leave arguments
+# out of account: the comparison of numbers finds where they matter.
 _FUNCTIONS = {
     "relu": lambda y, x, **_: _clamp(0),
     "relu6": lambda y, x, **_: _clamp(0, 6),
@@ -253,8 +255,8 @@ _FORMS |= {name: form for names, form in _FUNCTIONS.items() for name in names.sp
 def _join(plan, kind, producers):
     """Let operations of a kind join an operation before them that nothing else reads.
 
-    A clamp becomes the producer's clamp, an addition a convolution's residual. Of two producers
-    the one that runs later takes it, and waits for the other edge.
+    A clamp becomes the producer's clamp, an addition a convolution's residual. If an addition has
+    two producers, it joins the one that runs later, whose place is then that of the addition.
     """
     for op in [op for op in plan.ops if op.kind == kind]:
         if len({*op.inputs}) < len(op.inputs):

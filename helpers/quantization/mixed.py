@@ -99,7 +99,9 @@ def sensitivity_scan(
         for key, layer in layers.items():
             op = plan[key[0]]
             later = plan.ops[plan.ops.index(op) + 1 :]
-            other = execute([quantized_op(op, layer), *later], values, PlanOp.run).log_softmax(1)
+            # From the rounded layer on: what comes before it is the same.
+            scores = execute([quantized_op(op, layer), *later], values, PlanOp.run)
+            other = scores.log_softmax(1)
             harm[key] += (answers.exp() * (answers - other)).sum().item() / len(images)
     table = [
         (name, bits, harm[name, bits], math.ceil(layer.codes.numel() * bits / 8))
@@ -117,11 +119,13 @@ def choose_bits(scan: pd.DataFrame, weight_bytes: int) -> dict[str, int]:
     chosen = scan.loc[scan.groupby("layer", sort=False).bits.idxmax()].set_index("layer")
     while (size := chosen.bytes.sum()) > weight_bytes:
         now = chosen.loc[scan.layer].reset_index(drop=True)
-        loss = ((scan.divergence - now.divergence) / (now.bytes - scan.bytes))[scan.bits < now.bits]
-        if loss.empty:
+        fewer = scan.bits < now.bits
+        loss_per_byte = (scan.divergence - now.divergence) / (now.bytes - scan.bytes)
+        loss_per_byte = loss_per_byte[fewer]
+        if loss_per_byte.empty:
             raise QuantizationError(
                 f"{weight_bytes} bytes are too few: {scan.bits.min()} bits everywhere take {size}"
             )
-        best = scan.loc[loss.idxmin()]
+        best = scan.loc[loss_per_byte.idxmin()]
         chosen.loc[best.layer] = best[chosen.columns]
     return {layer: int(bits) for layer, bits in chosen.bits.items()}

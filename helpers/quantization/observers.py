@@ -1,8 +1,8 @@
 """Calibration: observers watch the values on each edge and then name the range that the codes
 should cover.
 
-A wide range makes every rounding error larger; a narrow one cuts off large values. The rules settle
-this differently:
+A wide range makes every rounding error larger, a narrow one cuts off large values. There are three
+ways to choose between the two:
 
     minmax      the smallest and largest value ever seen: nothing is cut off
     percentile  all but 0.01 % of the values on each side, at most
@@ -18,7 +18,8 @@ from helpers.quantization.plan import KEEPS_CODES, Plan, Recipe
 BATCH = 64
 BINS = 2048
 OUTERMOST = 0.0001  # the share of the values that "percentile" may leave out on each side
-SHARES = torch.linspace(0.3, 1.0, 71, dtype=torch.float64)  # of the whole range, which "mse" tries
+# The bounds that "mse" tries, as shares of the smallest and the largest value.
+SHARES = torch.linspace(0.3, 1.0, 71, dtype=torch.float64)
 _MOST_AT_ONCE = 2**22  # values, of which histc needs copies
 _SMALLEST_WIDTH = torch.finfo(torch.float32).tiny
 
@@ -26,8 +27,8 @@ _SMALLEST_WIDTH = torch.finfo(torch.float32).tiny
 class Observer:
     """Watches values, their extremes and a histogram, then names a range.
 
-    The histogram counts (float64) in equal bins from `start` on. A value outside doubles the bin
-    width as often as needed, which loses nothing: two neighbouring counts become one.
+    The histogram has bins of equal width from `start` on. Where a value lies outside, the width is
+    doubled as often as needed; no count is lost, since two neighbouring bins become one.
     """
 
     def __init__(self, rule: str, bits: int = 8) -> None:
@@ -57,12 +58,13 @@ class Observer:
             self.counts += torch.histc(part.double(), BINS, self.start, end).cpu()
 
     def _widen(self, downwards):
-        """Make bins twice as wide, and room for as many more below or above."""
+        """Join pairs of bins, and append as many empty ones below or above."""
         merged = self.counts.reshape(-1, 2).sum(1)
         empty = torch.zeros_like(merged)
         if downwards:
             self.start -= self.width * BINS
-        self.counts = torch.cat([empty, merged] if downwards else [merged, empty])
+        halves = [empty, merged] if downwards else [merged, empty]
+        self.counts = torch.cat(halves)
         self.width *= 2
 
     def range(self) -> tuple[float, float]:
@@ -77,17 +79,22 @@ class Observer:
         below = counts.cumsum(0) / counts.sum()
         low = centres[torch.searchsorted(below, OUTERMOST)].item()
         high = centres[torch.searchsorted(below, 1 - OUTERMOST)].item()
-        # Up to the bins' outer edges: beside an outlier one bin may hold most values.
-        return max(low - self.width / 2, self.low), min(high + self.width / 2, self.high)
+        # From the centres to the outer edges: with an outlier, one wide bin may hold most values.
+        half = self.width / 2
+        return max(low - half, self.low), min(high + half, self.high)
 
     def _least_error(self, centres, counts):
-        """Try narrower and narrower ranges, one side at a time; the widest among equals."""
+        """The range with the least squared error: narrower ones are tried, one side at a time."""
+        first, last = code_range(self.bits, signed=False)
 
         def best(lows, highs):
-            scale, zero_point = (p.double().unsqueeze(1) for p in choose(lows, highs, self.bits))
-            first, last = code_range(self.bits, signed=False)
+            """Which of these ranges; of equal ones the widest, which is the last."""
+            scale, zero_point = choose(lows, highs, self.bits)
+            scale = scale.double().unsqueeze(1)
+            zero_point = zero_point.double().unsqueeze(1)
             codes = torch.round(centres / scale + zero_point).clamp(first, last)
-            errors = ((codes - zero_point) * scale - centres).square() @ counts
+            rounded = (codes - zero_point) * scale
+            errors = (rounded - centres).square() @ counts
             return len(errors) - 1 - int(errors.flip(0).argmin())
 
         low = min(self.low, 0.0)
@@ -103,8 +110,8 @@ class Observer:
 def calibrate(plan: Plan, images: Tensor, recipe: Recipe) -> dict[str, Affine]:
     """Choose an unsigned per-tensor `Affine` for every edge that carries codes.
 
-    Edges with the same codes share one observer. The output of an operation that keeps codes is
-    not watched: it holds nothing new.
+    Edges with the same codes share one observer. The output of an operation that keeps codes is not
+    watched, since its inputs are.
     """
     bits = recipe.activation_bits
     edges = plan.quantized_edges()

@@ -84,7 +84,8 @@ class QatNetwork(nn.Module):
         for op in plan.layers:
             start[f"weight {op.name}"] = op.weight
             start[f"bias {op.name}"] = op.bias
-            start[f"scale {op.name}"] = weights[op.name].scale[: None if recipe.per_channel else 1]
+            scale = weights[op.name].scale
+            start[f"scale {op.name}"] = scale if recipe.per_channel else scale[:1]
         # What stayed in float is trained as it is.
         self.floats = nn.ModuleList(op.module for op in plan.ops if op.module is not None)
         # A ParameterDict refuses dots.
@@ -105,10 +106,12 @@ class QatNetwork(nn.Module):
 
     def _rounded_layer(self, op):
         """A layer with its weight and its bias rounded as `Layer` will round them."""
-        scale, weight, bias = self._layer(op)
+        scale, weight, bias = self._parameters_of(op)
         source = self._step_size("edge", self.origins[op.inputs[0]]).detach()
-        least = bias.detach().abs() / (source * LARGEST_SUM)  # the bias has to fit int32
-        scale = torch.maximum(scale, least if self.recipe.per_channel else least.amax())
+        least_scale = bias.detach().abs() / (source * LARGEST_SUM)  # so that the bias fits int32
+        if not self.recipe.per_channel:
+            least_scale = least_scale.amax()
+        scale = torch.maximum(scale, least_scale)
         unit = source * scale.detach()
         bias = bias + (torch.round(bias / unit) * unit - bias).detach()
         first, last = code_range(self.recipe.bits_of(op.name), signed=True)
@@ -129,7 +132,7 @@ class QatNetwork(nn.Module):
         """Training may have moved a step size to the other side of zero."""
         return self._trained(kind, name).abs().clamp(min=torch.finfo(torch.float32).tiny)
 
-    def _layer(self, op):
+    def _parameters_of(self, op):
         """The trained scale, weight and bias of a layer."""
         scale = self._step_size("scale", op.name)
         return scale, self._trained("weight", op.name), self._trained("bias", op.name)
@@ -142,7 +145,7 @@ class QatNetwork(nn.Module):
             edges[edge] = replace(affine, scale=scale)
         weights = {}
         for op in self.plan.layers:
-            scale, weight, bias = (tensor.detach().cpu() for tensor in self._layer(op))
+            scale, weight, bias = (tensor.detach().cpu() for tensor in self._parameters_of(op))
             scale = scale.expand(len(weight))
             weights[op.name] = nearest(weight, scale, bias, self.recipe.bits_of(op.name))
         return QuantizedModel(self.origin, self.plan, edges, weights, self.recipe).cpu()

@@ -37,13 +37,13 @@ from helpers.quantization.observers import BATCH
 from helpers.quantization.plan import INPUT, Plan, PlanOp, Recipe, execute
 from helpers.quantization.weights import LayerWeights, per_row
 
-REPAIR_IMAGES = 512  # the means and covariances of a layer's input are known well enough from these
-# Enough to know the covariances of a few inputs; of many inputs, so many for each.
-ENOUGH_PLACES = 1 << 14
+REPAIR_IMAGES = 512  # enough for the means and covariances of a layer's input
+# How many places (patches) a covariance is measured on: at least so many, and so many per input.
+FEWEST_PLACES = 1 << 14
 PLACES_PER_INPUT = 64
 STEPS = 200
 LEARNING_RATE = 0.05
-DAMPING = 0.01  # of the mean variance: few images do not tell everything about many inputs
+DAMPING = 0.01  # noise, as a share of the mean variance: see `covariance`
 PENALTY = 0.05
 WARM_UP = 0.2  # the share of steps without penalty
 BETA_START = 20.0
@@ -101,12 +101,13 @@ def quantized_op(op: PlanOp, layer: LayerWeights | None) -> PlanOp:
 def correct_bias(op: PlanOp, layer: LayerWeights, exact: Batches, rounded: Batches) -> LayerWeights:
     """Take back the shift of a layer's mean output.
 
-    The output of the mean image is the mean of the outputs.
+    A layer is affine, so its output for the mean image is the mean of its outputs.
     """
-    alone = replace(op, inputs=op.inputs[:1], clamp=None)
-    wanted = alone.run(_mean_image(exact))
-    found = replace(alone, weight=layer.decode()).run(_mean_image(rounded))
-    shift = (wanted - found).movedim(1 if op.kind == "conv" else -1, 0).flatten(1).mean(1)
+    affine = replace(op, inputs=op.inputs[:1], clamp=None)
+    exact_mean = affine.run(_mean_image(exact))
+    rounded_mean = replace(affine, weight=layer.decode()).run(_mean_image(rounded))
+    channels = 1 if op.kind == "conv" else -1
+    shift = (exact_mean - rounded_mean).movedim(channels, 0).flatten(1).mean(1)
     return replace(layer, bias=op.bias + shift)
 
 
@@ -136,29 +137,32 @@ def covariance(op: PlanOp, exact: Batches, rounded: Batches) -> Tensor:
     """
     size = op.weight[0].numel()
     places_per_image = math.prod(op.shape[:-1] if op.kind == "linear" else op.shape[1:])
-    images_left = math.ceil(max(ENOUGH_PLACES, PLACES_PER_INPUT * size) / places_per_image)
+    places_wanted = max(FEWEST_PLACES, PLACES_PER_INPUT * size)
+    images_left = math.ceil(places_wanted / places_per_image)
     products = sums = places = 0
     for x, y in zip(exact, rounded, strict=True):
         if images_left <= 0:
             break
-        both = torch.cat([columns(op, x[:images_left]), columns(op, y[:images_left])], dim=1)
+        pair = [columns(op, batch[:images_left]) for batch in (x, y)]
+        both = torch.cat(pair, dim=1)
         products = products + (both @ both.mT).double()
         sums = sums + both.double().sum(2, keepdim=True)
         places += both.shape[2]
         images_left -= len(x)
-    seen = (products - sums @ sums.mT / places).div(places).float()
-    noise = DAMPING * seen.diagonal(dim1=1, dim2=2)[:, size:].mean(1)
-    return seen + noise.reshape(-1, 1, 1) * torch.eye(size).repeat(2, 2)
+    measured = (products - sums @ sums.mT / places).div(places).float()
+    variances = measured.diagonal(dim1=1, dim2=2)[:, size:]
+    noise = DAMPING * variances.mean(1).reshape(-1, 1, 1)
+    return measured + noise * torch.eye(size).repeat(2, 2)
 
 
-def output_error(weight: Tensor, rounded: Tensor, seen: Tensor) -> Tensor:
-    """E |W x - V y|^2 for each output channel, means aside: (groups, outputs, 1)."""
+def output_error(weight: Tensor, rounded: Tensor, cov: Tensor) -> Tensor:
+    """E |W x - V y|^2 for each output channel, without the means: (groups, outputs, 1)."""
     both = torch.cat([weight, -rounded], dim=2)
-    return (both @ seen * both).sum(2, keepdim=True)
+    return (both @ cov * both).sum(2, keepdim=True)
 
 
 @torch.enable_grad()
-def learn_rounding(op: PlanOp, layer: LayerWeights, seen: Tensor) -> LayerWeights:
+def learn_rounding(op: PlanOp, layer: LayerWeights, cov: Tensor) -> LayerWeights:
     """Choose the codes of one layer anew, given the covariance of its input; no row becomes worse
     than in `layer`.
     """
@@ -166,19 +170,21 @@ def learn_rounding(op: PlanOp, layer: LayerWeights, seen: Tensor) -> LayerWeight
     weight = rows(op, op.weight.detach())
     scale = rows(op, per_row(layer.scale, layer.codes).expand_as(layer.codes))
     nearest = rows(op, layer.codes).float()
-    worst = output_error(weight, nearest * scale, seen).clamp(min=1e-12)
-    size = weight.shape[2]
+    worst = output_error(weight, nearest * scale, cov).clamp(min=1e-12)
     floor = torch.floor(weight / scale)
     share = ((weight / scale - floor + 0.1) / 1.2).clamp(0.01, 0.99)
     switch = torch.logit(share).requires_grad_()  # h(switch) begins at the exact weight
     optimizer = torch.optim.Adam([switch], lr=LEARNING_RATE)
-    target = weight @ seen[:, :size, size:]
+    size = weight.shape[2]
+    cov_xy = cov[:, :size, size:]
+    cov_yy = cov[:, size:, size:]
+    target = weight @ cov_xy
     for step in range(STEPS):
         soft = (1.2 * torch.sigmoid(switch) - 0.1).clamp(0, 1)
         rounded = (floor + soft).clamp(*limits) * scale
         # The error's slope in V is 2 (V cov(y, y) - W cov(x, y)); given as a constant, backward()
         # needs no second matrix product.
-        slope = 2 * (rounded.detach() @ seen[:, size:, size:] - target) / worst
+        slope = 2 * (rounded.detach() @ cov_yy - target) / worst
         loss = (rounded * slope).sum()
         progress = (step / STEPS - WARM_UP) / (1 - WARM_UP)
         if progress > 0:
@@ -188,5 +194,6 @@ def learn_rounding(op: PlanOp, layer: LayerWeights, seen: Tensor) -> LayerWeight
         loss.backward()
         optimizer.step()
     codes = (floor + (switch.detach() > 0)).clamp(*limits)
-    codes = torch.where(output_error(weight, codes * scale, seen) < worst, codes, nearest)
+    error = output_error(weight, codes * scale, cov)
+    codes = torch.where(error < worst, codes, nearest)
     return replace(layer, codes=codes.reshape(layer.codes.shape).to(torch.int8))

@@ -5,11 +5,13 @@ Why neighbours matter. Without VNNI, x86 processors multiply int8 with the instr
 it multiplies two neighbouring input channels (2i, 2i+1), unsigned activation times signed weight,
 and adds the two products into *16 bits, saturating*. The sum is exact as long as 255 * (w0 + w1)
 fits, that is, as long as the weights of one sign in a pair add up to at most 128. Many channels
-have a pair beyond that. So the sum of a pair counts like a weight when the scale of 8 bits is
-chosen: then each pair of codes adds up to at most 127 + 1 (both rounded up), and the int8 kernels
-are exact on every processor. A layer whose scales would grow by more than half keeps them, and
-learned rounding or training may lead beyond: such a layer is computed in integers where kernels
-could saturate. Up to 7 bits every pair fits (63 + 63 = 126).
+have a pair with more. So when the scale of 8 bits is chosen, the sum of a pair counts like a
+weight: then each pair of codes adds up to at most 127 + 1 (both rounded up), and the int8 kernels
+are exact on every processor.
+
+Not every layer gets such a scale: one whose scales would grow by more than half keeps its own, and
+learned rounding or training may choose other codes. Where kernels could saturate, such a layer is
+computed in integers. Up to 7 bits every pair fits (63 + 63 = 126).
 
 In a file, codes of fewer than 8 bits are packed without gaps: they become one stream of bits,
 lowest bit first, in two's complement, cut into bytes; only the last byte may carry padding (zeros).
@@ -26,8 +28,8 @@ from helpers.quantization.affine import Affine, QuantizationError, choose, code_
 from helpers.quantization.plan import Plan, PlanOp, Recipe
 
 PAIR_LIMIT = 128  # 255 * 128 = 32,640 fits into 16 bits, 255 * 129 does not
-MOST_GROWTH = 1.5  # of a layer's scales, for the sake of pairs
-# Of a row's largest value, which "mse" tries.
+MOST_GROWTH = 1.5  # how much larger the scales of a layer may become to make its pairs fit
+# The bounds that "mse" tries, as shares of a row's largest value.
 SHARES = torch.linspace(0.4, 1.0, 61, dtype=torch.float64)
 LARGEST_SUM = 2**30  # for the bias and for the products each, so that together they fit int32
 
@@ -50,15 +52,15 @@ class LayerWeights:
     def with_room_for_bias(self, source_scale: Tensor) -> "LayerWeights":
         """The same weights with scales so large that the bias fits int32.
 
-        The bias is counted in units of input scale * weight scale. What pruning or training left
-        with weights of almost 0 is little more than its bias. A channel without any weight takes
-        whatever scale: one with 16 bits for its bias.
+        The bias is counted in units of input scale * weight scale. In a channel whose weights are
+        almost 0, as pruning or training may leave them, this unit is too small for the bias. A
+        channel without any weight may have any scale: it gets one that gives its bias 16 bits.
         """
         has_weights = self.codes.flatten(1).any(1)
-        largest = torch.where(has_weights, LARGEST_SUM / 1.001, 2.0**16)
-        least = self.bias.double().abs() / (source_scale.double() * largest)
-        least = torch.where(has_weights | (least > 1e-12), least, 1.0)
-        scale = torch.maximum(self.scale.double() * has_weights, least).float()
+        largest_bias = torch.where(has_weights, LARGEST_SUM / 1.001, 2.0**16)
+        least_scale = self.bias.double().abs() / (source_scale.double() * largest_bias)
+        least_scale = torch.where(has_weights | (least_scale > 1e-12), least_scale, 1.0)
+        scale = torch.maximum(self.scale.double() * has_weights, least_scale).float()
         codes = torch.round(self.codes * per_row(self.scale / scale, self.codes))
         return replace(self, codes=codes.to(torch.int8), scale=scale)
 
@@ -91,28 +93,34 @@ def encode_layer(op: PlanOp, recipe: Recipe) -> LayerWeights:
     """Round the weights of one layer to the nearest code."""
     bits = recipe.bits_of(op.name)
     weight = op.weight.detach()
-    # Each row has one scale.
-    rows = weight.double().reshape(len(weight) if recipe.per_channel else 1, -1)
+    n_scales = len(weight) if recipe.per_channel else 1
+    rows = weight.double().reshape(n_scales, -1)
     largest = rows.abs().amax(1)
     if recipe.weight_observer == "mse":
-        largest = _least_error(rows, largest, code_range(bits, signed=True)[1])
-    with_pairs = torch.maximum(largest, pair_sums(weight.double()).reshape(len(rows), -1).amax(1))
-    if bits == 8 and with_pairs.sum() <= MOST_GROWTH * largest.sum():
-        largest = with_pairs
+        _, last = code_range(bits, signed=True)
+        largest = _bounds_of_least_error(rows, largest, last)
+    if bits == 8:
+        sums = pair_sums(weight.double()).reshape(n_scales, -1).amax(1)
+        with_pairs = torch.maximum(largest, sums)
+        if with_pairs.sum() <= MOST_GROWTH * largest.sum():
+            largest = with_pairs
     scale, _ = choose(-largest, largest, bits, signed=True)
     return nearest(weight, scale.expand(len(weight)), op.bias.detach().clone(), bits)
 
 
-def _least_error(rows, largest, last):
-    """For each row the bound to clip at, a share of its largest value, by the squared error."""
-    best = largest
-    least = torch.full_like(largest, torch.inf)
+def _bounds_of_least_error(rows, largest, last):
+    """For each row the bound to clip at that leaves the least squared error."""
+    best_bound = largest
+    least_error = torch.full_like(largest, torch.inf)
+    smallest = torch.finfo(torch.float64).tiny
     for share in SHARES:
-        scale = (share * largest / last).clamp(min=torch.finfo(torch.float64).tiny).unsqueeze(1)
-        error = ((rows / scale).round().clamp(-last, last) * scale - rows).square().sum(1)
-        best = torch.where(error <= least, share * largest, best)
-        least = torch.minimum(error, least)
-    return best
+        bound = share * largest
+        scale = (bound / last).clamp(min=smallest).unsqueeze(1)
+        rounded = (rows / scale).round().clamp(-last, last) * scale
+        error = (rounded - rows).square().sum(1)
+        best_bound = torch.where(error <= least_error, bound, best_bound)
+        least_error = torch.minimum(error, least_error)
+    return best_bound
 
 
 def pair_sums(weight: Tensor) -> Tensor:
@@ -120,7 +128,9 @@ def pair_sums(weight: Tensor) -> Tensor:
     if weight.shape[1] % 2:
         weight = torch.cat([weight, torch.zeros_like(weight[:, :1])], dim=1)
     pairs = weight.unflatten(1, (-1, 2))
-    return torch.maximum(pairs.clamp(min=0).sum(2), pairs.clamp(max=0).sum(2).neg())
+    positive = pairs.clamp(min=0).sum(2)
+    negative = pairs.clamp(max=0).sum(2)
+    return torch.maximum(positive, -negative)
 
 
 def pairs_fit(codes: Tensor) -> bool:
@@ -141,6 +151,8 @@ def unpack(packed: Tensor, bits: int, shape: tuple[int, ...]) -> Tensor:
     count = math.prod(shape)
     stream = np.unpackbits(packed.cpu().numpy().reshape(-1), count=count * bits, bitorder="little")
     bytes_ = np.packbits(stream.reshape(count, bits), axis=1, bitorder="little")
-    left = torch.from_numpy(bytes_).reshape(shape) << (8 - bits)
-    # The highest bit of a code is its sign, which the shift back repeats.
-    return (left.view(torch.int8) >> (8 - bits)).to(packed.device)
+    # The highest bit of a code is its sign: shifted to the highest of the byte, it is repeated by
+    # the shift back.
+    unused = 8 - bits
+    left = torch.from_numpy(bytes_).reshape(shape) << unused
+    return (left.view(torch.int8) >> unused).to(packed.device)

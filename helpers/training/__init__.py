@@ -40,8 +40,8 @@ def train(
 ) -> pd.DataFrame:
     """Train `model` in place; it ends with the averaged weights, in eval mode.
 
-    Started again with the same checkpoint path, settings, images, teacher and weights after a kill,
-    it goes on from the last finished epoch and gives what an undisturbed run would have given.
+    If it was stopped, the same call (checkpoint path, settings, images, teacher, weights) goes on
+    from the last finished epoch, and gives what an undisturbed run would have given.
 
     Args:
         model: the network, on the device where it shall be trained.
@@ -89,9 +89,8 @@ def train(
                     loss=f"{row['loss']:.3f}", validation=f"{row['validation_accuracy']:.2%}"
                 )
     model.eval().load_state_dict(loop.averaged.state_dict())
-    model.to(
-        memory_format=torch.contiguous_format
-    )  # as a loaded network's tensors lie, since that counts in times
+    # As the tensors of a loaded network lie, because it matters when the network is timed.
+    model.to(memory_format=torch.contiguous_format)
     if state.handover is not None:
         state.handover.unlink(missing_ok=True)
     return pd.DataFrame(state.history)
@@ -133,22 +132,27 @@ def evaluate(
             f"evaluate: {len(images)} images and {len(labels)} labels; both must be equal and not"
             " zero"
         )
-    device, form, loss, correct = device_of(model), torch.channels_last, 0.0, 0
+    device = device_of(model)
+    memory_format = torch.channels_last
+    loss = 0.0
+    correct = 0
     with evaluation_mode(model), kept_memory():
         for start in tqdm(
             range(0, len(images), AT_ONCE), desc="evaluating", leave=False, disable=not progress
         ):
-            batch = images[start : start + AT_ONCE].to(device).contiguous(memory_format=form)
+            batch = images[start : start + AT_ONCE].to(device)
+            batch = batch.contiguous(memory_format=memory_format)
             batch = normalize(batch, normalization=normalization_of(model))
             truth = labels[start : start + AT_ONCE].to(device)
             try:
                 scores = model(batch)
-            except RuntimeError:  # a `view` of a map asks for the other order
-                form = torch.contiguous_format
+            except RuntimeError:  # a `view` of a map needs contiguous memory
+                memory_format = torch.contiguous_format
                 scores = model(batch.contiguous())
             loss = loss + F.cross_entropy(scores.float(), truth, reduction="sum")
             correct += (scores.argmax(1) == truth).sum()
-    if math.isnan(loss := float(loss)):
+    loss = float(loss)
+    if math.isnan(loss):
         raise TrainingError(
             "evaluate: the network answers NaN or infinity: see its weights, or train at a lower lr"
         )

@@ -26,9 +26,7 @@ WITHOUT_END = (
 
 
 class TrainingLoop:
-    """A model, its averaged twin, its optimizers and the data; `run_epoch` trains through the data
-    once.
-    """
+    """A model, its averaged twin, its optimizers and the data; `run_epoch` trains for one epoch."""
 
     def __init__(
         self, model: nn.Module, split: Split, config: Config, teacher: nn.Module | None = None
@@ -60,7 +58,7 @@ class TrainingLoop:
         self.policy = autoaugment if config.autoaugment else None
 
     def run_epoch(self, epoch: int, progress: bool = False) -> dict[str, float]:
-        """Train through the images once, but for a last batch that is not full; equal seeds see
+        """Train on each image once, except those of a last batch that is not full. Equal seeds give
         equal batches.
         """
         started = time.perf_counter()
@@ -81,7 +79,7 @@ class TrainingLoop:
             ):
                 indices = order[step * self.batch_size : (step + 1) * self.batch_size]
                 losses.append(self.step(epoch, step, indices, size, generator))
-                # To look at a loss is to wait for it: a GPU does its epoch first.
+                # On a GPU, looking at a loss would wait for it: there the epoch is finished first.
                 if self.device.type == "cpu" and not losses[-1].isfinite():
                     break
         losses = torch.stack(losses).tolist()
@@ -97,11 +95,11 @@ class TrainingLoop:
         }
 
     def choose(self, epoch: int, generator: torch.Generator) -> torch.Tensor:
-        """The images of this epoch, in a new order; sets how much each of them weighs.
+        """The images of this epoch, in a new order; sets the weight of each.
 
-        Of the easy ones, with a loss below the mean when last seen, a share is skipped, and the
-        rest of them weighs more: the sum of gradients to be expected stays the same (InfoBatch, Qin
-        et al. 2024). At the end all are seen.
+        Of the easy ones, whose last loss was below the mean, a share is skipped, and the others of
+        them weigh more, so that the expected sum of gradients stays the same (InfoBatch, Qin et al.
+        2024). In the last epochs none is skipped.
         """
         order = torch.randperm(len(self.labels), generator=generator, device=self.device)
         self.weights.fill_(1)
@@ -184,20 +182,20 @@ class TrainingLoop:
         if counters:
             torch._foreach_copy_(*zip(*counters, strict=True))
         for name, average in self.averaged.named_buffers():
-            # What no state dict has is handed out as the model has it, perhaps in another shape.
+            # A buffer that is in no state dict is copied; its shape may change.
             if name not in averages:
                 average.data = self.model.get_buffer(name).clone()
 
     def image_size(self, epoch: int) -> int | None:
-        """The side of the images in this epoch: the run is cut into equal parts, one for each; None
-        keeps theirs.
+        """The side of the images in this epoch, None for that of the data. The run is cut into
+        equal parts, one for each size.
         """
         sizes = self.config.image_sizes or (None,)
         return sizes[epoch * len(sizes) // self.config.epochs]
 
 
 def check_images(images: torch.Tensor, config: Config) -> None:
-    """There are some, and the settings suit their size."""
+    """Refuse to train without images, or on images whose size does not suit the settings."""
     height, width = images.shape[2:]
     size = f"{width} x {height} pixels"
     if not len(images):

@@ -15,13 +15,17 @@ def optimizers(model: nn.Module, config: Config) -> list[torch.optim.Optimizer]:
     ``peak``.
     """
     decayed, spared = weight_groups(model, config.weight_decay)
-    filters = [p for p in decayed["params"] if p.dim() == 4 and config.muon]
-    decayed["params"] = [p for p in decayed["params"] if p.dim() != 4 or not config.muon]
-    found = [torch.optim.SGD([decayed, spared], config.lr, momentum=0.9, nesterov=True)]
-    found += [Muon(filters, config.muon)] if filters else []
-    for group in (group for optimizer in found for group in optimizer.param_groups):
-        group["peak"] = group["lr"]
-    return found
+    filters = []
+    if config.muon:
+        filters = [p for p in decayed["params"] if p.dim() == 4]
+        decayed["params"] = [p for p in decayed["params"] if p.dim() != 4]
+    chosen = [torch.optim.SGD([decayed, spared], config.lr, momentum=0.9, nesterov=True)]
+    if filters:
+        chosen.append(Muon(filters, config.muon))
+    for optimizer in chosen:
+        for group in optimizer.param_groups:
+            group["peak"] = group["lr"]
+    return chosen
 
 
 class Muon(torch.optim.Optimizer):
@@ -73,7 +77,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def wide(matrix: torch.Tensor) -> torch.Tensor:
-    """The matrix, lying so that it has no more rows than columns."""
+    """The matrix, transposed if it has more rows than columns."""
     return matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
 
 
@@ -94,10 +98,11 @@ def weight_groups(model: nn.Module, weight_decay: float) -> list[dict]:
     """Two parameter groups: dense weights decay; BatchNorm, biases and depthwise filters do not."""
     convolutions = [m for m in model.modules() if isinstance(m, nn.modules.conv._ConvNd)]
     depthwise = {id(m.weight) for m in convolutions if m.groups == m.in_channels > 1}
-    loose = {*map(id, model.parameters())} - {id(m.weight) for m in convolutions}  # a QatNetwork's
-    depthwise |= {
-        id(p) for p in model.parameters() if id(p) in loose and p.dim() == 4 and p.shape[1] == 1
-    }
+    in_convolutions = {id(m.weight) for m in convolutions}
+    for p in model.parameters():
+        # A QatNetwork has no convolutions: its filters are told by their shape.
+        if id(p) not in in_convolutions and p.dim() == 4 and p.shape[1] == 1:
+            depthwise.add(id(p))
     decayed = [p for p in model.parameters() if p.dim() > 1 and id(p) not in depthwise]
     spared = [p for p in model.parameters() if p.dim() <= 1 or id(p) in depthwise]
     return [

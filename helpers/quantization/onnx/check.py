@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.plan import INPUT
 
-MOST_OFF = 0.05  # of a file's answers: a code may round the other way at a tie
+MOST_OFF = 0.05  # relative to the answers: at a tie a code may be rounded the other way
 
 
 @torch.random.fork_rng()
@@ -70,8 +70,8 @@ def random_images(model: nn.Module, count: int) -> Tensor:
 def _close(found, expected, network, x):
     """Whether results differ no more than ties explain.
 
-    In a deep network a difference grows; so would one code more in a hundredth of the input, which
-    is computed only where it matters.
+    In a deep network small differences grow. How much is measured with one code more in a hundredth
+    of the input, but only where the difference is not small anyway.
     """
     if found.shape != expected.shape:
         return False

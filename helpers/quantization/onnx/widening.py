@@ -71,8 +71,8 @@ def _same_width(op, width):
 def _widen(step, width, wide):
     """Give a step more outputs, and a layer as many inputs as its source has now."""
     op = step.op
-    own = width[op.name]
-    more = wide[op.name] - own
+    before = width[op.name]
+    more = wide[op.name] - before
     depthwise = op.attributes.get("groups", 1) > 1
     if isinstance(step, Layer):
         inputs = step.codes.shape[1]
@@ -83,10 +83,11 @@ def _widen(step, width, wide):
         step.bias = F.pad(step.bias, (0, more))
     if not more:
         return
-    op.shape = (own + more, *op.shape[1:])
+    op.shape = (wide[op.name], *op.shape[1:])
     if depthwise:
-        op.attributes["groups"] = own + more
-    last_again = torch.arange(own + more).clamp(max=own - 1)
+        op.attributes["groups"] = wide[op.name]
+    # The new channels repeat the last one.
+    last_again = torch.arange(wide[op.name]).clamp(max=before - 1)
     for name in ("last", "weight_scale", "unit"):
         if hasattr(step, name):
             setattr(step, name, getattr(step, name)[last_again])
