@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 91_060,
-    "helpers/graphs": 11_860,
+    "helpers": 91_074,
+    "helpers/graphs": 11_867,
     "helpers/models": 5_500,
     "helpers/passes": 10_690,
     "helpers/pruning": 14_180,
@@ -27,14 +27,14 @@ BUDGETS = {
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
     "helpers/checks": 4_940,
-    "course": 73_510,
+    "course": 73_604,
     "course/benchmarks": 12_580,
     "course/commands": 8_890,
     "course/grading": 26_270,
     "course/lessons": 5_980,
-    "course/publish": 7_450,
+    "course/publish": 7_521,
     "course/reference": 10_170,
-    "tests": 192_220,
+    "tests": 192_300,
     "notebooks": 62_270,
 }
 TOKENS_A_LINE = 11
