@@ -66,7 +66,7 @@ def finish(
     keep: Callable[[Job], object],
 ) -> None:
     """Note what became of a job, and keep what it made."""
-    if not log_of(job, sweep).exists():
+    if not isinstance(status, str) and not log_of(job, sweep).exists():
         status = f"{log_of(job, sweep)} is not here: the workers must share this folder"
     if status:
         failed[job.name] = (
