@@ -129,14 +129,15 @@ def with_block(text: str, new: str) -> str:
 def block(table: pd.DataFrame) -> str:
     """The first screen: the chart and four networks."""
     notes = (
-        "*Half* and *a tenth*: of the parameters; *smallest* is *a tenth* with fewer bits. Accuracy"
-        " is on 10,000 test images, with its 95 % interval. File: as the course stores it. ONNX"
-        " file: what one deploys; its accuracy differs by at most"
-        f" {100 * largest_difference(table):.2f} points. One image: its median time in ONNX Runtime"
-        " on two CPU threads, which computes with at least 8 bits: fewer save space, not time"
+        "*Half* and *a tenth* keep that share of the parameters; *smallest* is *a tenth* with fewer"
+        " bits. Accuracy is on 10,000 test images, with its 95 % interval. The table counts files"
+        " as they are stored, the chart as `xz` compresses them. *ONNX file*: what one deploys; its"
+        f" accuracy differs by at most {100 * largest_difference(table):.2f} points. *One image*:"
+        " the median time in ONNX Runtime on two CPU threads. It computes with 8 bits or more, so"
+        " fewer bits save space and no time"
     )
     busy = (speeds().load > BUSY).any()
-    notes += ", on a machine that was busy with other work." if busy else "."
+    notes += " (measured on a machine that was busy with other work)." if busy else "."
     parts = [
         PICTURE.format(dark=dark_figure().name, light=FIGURE.name, alt=alternative_text(table)),
         page.as_markdown(readable(headline(table))),
