@@ -153,7 +153,7 @@ def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) 
         # A tensor that was reshaped in place later has two shapes, and no one answer.
         if isinstance(value, torch.Tensor) and value.shape != node.meta["val"].shape:
             del node.meta["val"]
-    return Graph(own, graph, type(model).__name__)
+    return Graph(own, graph, type(model).__name__).eval()  # its containers are new modules
 
 
 def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) -> fx.GraphModule:
