@@ -10,20 +10,23 @@ from helpers.plots.style import COLOURS, GREY, INK, bar, line, subplots
 from helpers.training import Evaluation
 
 
-def bars(values: Mapping[str, Sequence[float]], names: Sequence[str], label: str) -> Figure:
+def bars(
+    values: Mapping[str, Sequence[float]], names: Sequence[str], label: str, number: str = "{:.3g}"
+) -> Figure:
     """Draw groups of bars with their numbers above.
 
     Args:
         values: legend entry -> one value per name.
         names: what stands under each group.
         label: the axis, with its unit.
+        number: how a value is written above its bar.
     """
     figure, ax = subplots()
     width = 0.8 / len(values)
     for kind, (legend, heights) in enumerate(values.items()):
         places = np.arange(len(names)) + (kind - (len(values) - 1) / 2) * width
         drawn = ax.bar(places, heights, width * 0.94, label=legend, **bar(kind))
-        ax.bar_label(drawn, [f"{height:.3g}" for height in heights], padding=2, fontsize=11)
+        ax.bar_label(drawn, [number.format(height) for height in heights], padding=2, fontsize=11)
     ax.set_xticks(range(len(names)), names)
     ax.set_ylabel(label)
     ax.margins(y=0.12)
@@ -33,12 +36,12 @@ def bars(values: Mapping[str, Sequence[float]], names: Sequence[str], label: str
     return figure
 
 
-def waterfall(steps: Mapping[str, float], label: str) -> Figure:
+def waterfall(steps: Mapping[str, float], label: str, number: str = "{:.2f}") -> Figure:
     """Draw what is left after each step, each bar with the share of the first that remains."""
     figure, ax = subplots(size=(8, 0.48 * len(steps) + 1.2))
     first = next(iter(steps.values()))
     drawn = ax.barh(list(steps), list(steps.values()), color=COLOURS["blue"], height=0.62)
-    texts = [f"{value:.2f}  ({value / first:.0%})" for value in steps.values()]
+    texts = [f"{number.format(value)}  ({value / first:.0%})" for value in steps.values()]
     ax.bar_label(drawn, texts, padding=4, color=INK, fontsize=12)
     ax.invert_yaxis()
     ax.set_xlabel(label)
