@@ -95,7 +95,11 @@ def main(words: list[str] | None = None) -> int:
             name, help=summary, description=summary[0].upper() + summary[1:] + "."
         )
         if words[:1] == [name]:
-            command = importlib.import_module(module)
+            try:
+                command = importlib.import_module(module)
+            except ModuleNotFoundError as missing:
+                remedy = "`python -m course doctor` says how to install what is missing"
+                parser.exit(1, f"{parser.prog}: {missing}; {remedy}\n")
             command.add_arguments(parser)
     arguments, unknown = overview.parse_known_args(words)
     if unknown:  # the command says so with its own usage

@@ -140,6 +140,18 @@ def test_text_is_read_and_written_as_utf_8_on_windows_too():
     assert found <= {"provenance.py"}  # which reads what Linux alone has
 
 
+def test_a_package_that_only_some_commands_need_is_named_with_who_says_the_remedy(
+    monkeypatch, capsys
+):
+    monkeypatch.setitem(COMMANDS, "grade", ("tests.imports_what_nobody_has", "grade"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: True)
+    with pytest.raises(SystemExit) as stop:
+        main(["grade", "demo"])
+    told = capsys.readouterr().err
+    assert stop.value.code == 1 and told.count("\n") == 1
+    assert "No module named 'tests.imports_what_nobody_has'" in told and "course doctor" in told
+
+
 def test_every_benchmark_can_be_started():
     for path in (REPOSITORY / "course" / "benchmarks").glob("[a-z]*.py"):
         assert importlib.import_module(f"course.benchmarks.{path.stem}").__doc__

@@ -164,12 +164,14 @@ def data_source() -> Iterator[Finding]:
 
 
 def other_programs() -> Iterator[Finding]:
-    """What only some need: bubblewrap to grade, Chromium to test slides and report."""
+    """What only some need: bubblewrap and nbgrader to grade, Chromium to test slides and report."""
     try:
         from course.grading.machine import obstacle
     except ImportError:  # the students' edition does not grade
         return
     yield Finding(True, f"bubblewrap, to grade: {obstacle() or 'works'}")
+    remedy = "not found: make .venv/.grade, or pip install -e '.[grade]' -c constraints.txt"
+    yield Finding(True, f"nbgrader, to grade: {'found' if installed('nbgrader') else remedy}")
     found = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
     yield Finding(
         True,

@@ -179,7 +179,8 @@ def _run(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Itera
 
 def _feedback(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
     pages = feedback.write_all(room, exercise, args.pseudonyms)
-    yield f"{exercise.assignment.name}: {len(pages)} pages in {room.folder / 'feedback'}"
+    folder = pages[0].parent if pages else room.folder / "feedback"
+    yield f"{exercise.assignment.name}: {len(pages)} pages in {folder}"
     yield from runner.pending(room, exercise)
     yield from runner.noteworthy(room, exercise)
 
@@ -209,4 +210,5 @@ def _stats(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Ite
 
 
 def _similarity(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
-    return ["{}: {} pairs".format(*similarity.write_report(room, exercise, args.threshold))]
+    found = similarity.write_report(room, exercise, args.threshold)
+    return ["{}: pairs that resemble each other: {}".format(*found)]

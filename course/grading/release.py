@@ -30,7 +30,7 @@ NOT_FOR_STUDENTS = ("notebooks/assignments/", "course/grading/", "course/command
 # Lines of README and Makefile about what an edition does not hold, each with those that continue
 # it.
 FOR_TEACHERS = re.compile(
-    r"^(\| see how grading|\| run the tests|\| rebuild the reference|.*pytest"
+    r"^(\| see how grading|\| run the tests|\| for maintainers|.*pytest"
     r"|(grade|test|check.*|reference): "
     r"|# (One thread|After each|A represent|The reference|Each finished)).*\n([ \t]+.*\n)*",
     re.MULTILINE,
@@ -40,6 +40,12 @@ HAND_IN = (
     "* **Hand in**: the assignments lie in `notebooks/assignments/`; read `STUDENT.md` in one of"
     " them first.\n"
 )
+INSTEAD_OF_GIT = {  # what README and Makefile say, and what is so of a zip file
+    r"git clone .*\ncd .*": "cd course",
+    "`git clone` and ": "",
+    "`git pull`": "unpack a newer zip file over this one",
+    "After git pull": "After an update",
+}
 # of lesson 00
 HELP = "`python -m course grade --help` says how to hand them out, collect and grade them."
 
@@ -47,6 +53,8 @@ HELP = "`python -m course grade --help` says how to hand them out, collect and g
 def for_students(text: str) -> str:
     """README or Makefile of the edition, which offers only what is in it."""
     text = FOR_TEACHERS.sub("", GRADE.sub(HAND_IN, text))
+    for git, unpacked in INSTEAD_OF_GIT.items():
+        text = re.sub(git, unpacked, text)
     text = re.sub(r" To change something, read \[CONTRIBUTING.*\n.*\n", "\n", text)
     targets = re.findall(r"^([a-z-]+):", text, re.MULTILINE)
     text = re.sub(r"^\.PHONY: .*", f".PHONY: {' '.join(targets)}", text, flags=re.MULTILINE)

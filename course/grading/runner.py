@@ -133,19 +133,22 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
     out; or nothing.
     """
     name = exercise.assignment.name
-    lines = collect.remarks(room, name)
+    lines, told = [], collect.remarks(room, name)
     for student in room.students(name):
         result = room.result(name, student) or {"readable": True, "notes": [], "items": {}}
         if intake.PICTURES in result["notes"]:
             lines.append(f"{student}: a text holds pictures: look into submitted/{student}/{name}")
         if not result.get("readable", True):
-            lines.append(f"{student}: {result['notes'][0]}")
+            why = result["notes"][0]  # which `collect` may have said already
+            told = [remark for remark in told if remark.partition(": ")[2] not in why]
+            lines.append(f"{student}: {why}")
         refused = {
             item: row["message"] for item, row in result["items"].items() if row.get("refused")
         }
         lines += [
             f"{student}: {item} earned nothing. {message}" for item, message in refused.items()
         ]
+    lines = told + lines
     known, said = roster.read(room), " ".join(lines)
     strays = [
         s for s in room.students(name) if known and s not in known and f"{s} is not on" not in said

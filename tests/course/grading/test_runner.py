@@ -85,6 +85,8 @@ def test_the_demonstration_class_from_end_to_end(room, a1):
     os.mkfifo(broken / "a1.ipynb")
     assert [one.student for one in collect(room, "a1") if one.remark] == ["mona"]
     assert runner.run(room, a1)["graded"] == len(students) + 1
+    told = [line for line in runner.noteworthy(room, a1) if "mona" in line]
+    assert len(told) == 1 and "Nothing could be graded: the notebook is not valid JSON" in told[0]
     totals = export.table(room, ["a1"]).groupby("student")["points"].sum()
     expected = {"ada": 88, "bela": 88, "chen": 88, "lena": 88, "dora": 38, "hugo": 76}
     assert totals.to_dict() == {
