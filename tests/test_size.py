@@ -18,23 +18,23 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 91_730,
-    "helpers/graphs": 12_010,
+    "helpers": 91_760,
+    "helpers/graphs": 12_020,
     "helpers/models": 5_900,
     "helpers/passes": 10_700,
     "helpers/pruning": 14_200,
     "helpers/quantization": 20_250,
-    "helpers/plots": 5_610,
+    "helpers/plots": 5_620,
     "helpers/training": 7_150,
     "helpers/checks": 4_910,
-    "course": 79_220,
+    "course": 79_210,
     "course/benchmarks": 15_560,
     "course/commands": 9_080,
     "course/grading": 27_850,
     "course/lessons": 5_990,
     "course/publish": 7_550,
     "course/reference": 10_750,
-    "tests": 200_550,
+    "tests": 200_540,
     "notebooks": 63_230,
 }
 TOKENS_A_LINE = 11
