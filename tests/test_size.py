@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 91_760,
-    "helpers/graphs": 12_020,
+    "helpers": 91_780,
+    "helpers/graphs": 12_040,
     "helpers/models": 5_900,
     "helpers/passes": 10_700,
     "helpers/pruning": 14_200,

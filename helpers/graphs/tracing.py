@@ -153,7 +153,11 @@ def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) 
         # A tensor that was reshaped in place later has two shapes, and no one answer.
         if isinstance(value, torch.Tensor) and value.shape != node.meta["val"].shape:
             del node.meta["val"]
-    return Graph(own, graph, type(model).__name__).eval()  # its containers are new modules
+    graph_module = Graph(own, graph, type(model).__name__)
+    for module in graph_module.modules():
+        if type(module) is nn.Module:  # a container that torch.fx made, in train mode
+            module.training = False
+    return graph_module
 
 
 def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) -> fx.GraphModule:

@@ -189,7 +189,7 @@ class TestInABrowser:
             assert (background == "rgb(255, 255, 255)") == (scheme == "light")
             shown.keyboard.press("Tab")
             shown.keyboard.press("Enter")
-            assert shown.url.endswith("#fold_conv")
+            shown.wait_for_url("**#fold_conv")
 
 
 def test_the_picture_in_the_guide_is_small_and_said_in_words():
