@@ -102,9 +102,8 @@ def test_colours_follow_the_page(play):
     ink = "getComputedStyle(document.querySelector('.live svg text')).fill"
     for media in ("dark", "light"):
         page.emulate_media(color_scheme=media)
-        page.wait_for_function("new Promise((done) => requestAnimationFrame(() => done(true)))")
-        root = page.locator(".course-figure")
-        assert (root.get_attribute("data-dark") is not None) == (media == "dark")
+        state = "attached" if media == "dark" else "detached"
+        page.wait_for_selector(".course-figure[data-dark]", state=state)
     for attribute, light, dark in (("data-theme", "light", "dark"), ("class", "light", "dark")):
         for value in (dark, light):
             page.evaluate(f"document.documentElement.setAttribute('{attribute}', '{value}')")
