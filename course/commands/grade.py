@@ -21,6 +21,7 @@ from course.grading import (
 )
 from course.grading.classroom import DEFAULT, Classroom, ClassroomError, NotReadyError
 from course.grading.course import Exercise
+from course.grading.noteworthy import noteworthy
 
 GRADING = {
     "--workers": (int, "submissions at a time, by default one per core"),
@@ -174,7 +175,7 @@ def _run(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Itera
         " unchanged"
     )
     yield from runner.pending(room, exercise)  # what --item leaves to a whole run
-    yield from runner.noteworthy(room, exercise)
+    yield from noteworthy(room, exercise)
 
 
 def _feedback(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
@@ -182,7 +183,7 @@ def _feedback(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> 
     folder = pages[0].parent if pages else room.folder / "feedback"
     yield f"{exercise.assignment.name}: {len(pages)} pages in {folder}"
     yield from runner.pending(room, exercise)
-    yield from runner.noteworthy(room, exercise)
+    yield from noteworthy(room, exercise)
 
 
 def _export(room: Classroom, args: argparse.Namespace, *exercises: Exercise) -> Iterable:

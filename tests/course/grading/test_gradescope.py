@@ -54,8 +54,8 @@ def run(here, submission):
     shutil.copytree(submission, here / "submission")
     here.chmod(0o755)
     words = ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/mnt", "--bind", here, HERE]
-    words += ["--perms", "0755", "--tmpfs", "/root"]
-    for prefix in (one for one in machine.pythons() if one.startswith("/root/")):
+    words += ["--perms", "0755", "--tmpfs", Path.home()]
+    for prefix in (one for one in machine.pythons() if Path(one).is_relative_to(Path.home())):
         above = [str(parent) for parent in reversed(Path(prefix).parents)][1:]
         words += [word for parent in above for word in ("--perms", "0755", "--dir", parent)]
         words += ["--ro-bind", prefix, prefix]

@@ -7,6 +7,7 @@ import pytest
 
 from course.grading import export, feedback, record, runner
 from course.grading.classroom import ClassroomError, pseudonym, write
+from course.grading.noteworthy import noteworthy
 from tests.course.grading.conftest import points_of
 from tests.course.grading.test_teachers import give_by_hand
 
@@ -176,10 +177,10 @@ def test_nothing_that_a_student_wrote_steers_the_terminal_or_stops_the_pages(
         "message": "Not allowed: line 1 (x \x1b[2J\rben \ud800) calls it",
     }
     write(room.result_path("a1", "ada"), json.dumps(result))
-    _, line = runner.noteworthy(room, a1)
+    _, line = noteworthy(room, a1)
     assert line.isprintable() and "fold_conv earned nothing" in line
     (room.folder / "class_list.csv").write_text("name\nBen Peirce\n")
-    assert "ada is not on the class list" in runner.noteworthy(room, a1)[2]
+    assert "ada is not on the class list" in noteworthy(room, a1)[2]
     (page,) = feedback.write_all(
         room, a1
     )  # a half character, which no file can hold, comes out as its number

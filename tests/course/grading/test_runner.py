@@ -14,6 +14,7 @@ import pytest
 from course.__main__ import main
 from course.grading import answers, export, feedback, runner, stats
 from course.grading.collect import collect
+from course.grading.noteworthy import noteworthy
 from tests.course.grading.test_box import processes_of
 from tests.course.grading.test_teachers import give_by_hand
 
@@ -85,7 +86,7 @@ def test_the_demonstration_class_from_end_to_end(room, a1):
     os.mkfifo(broken / "a1.ipynb")
     assert [one.student for one in collect(room, "a1") if one.remark] == ["mona"]
     assert runner.run(room, a1)["graded"] == len(students) + 1
-    told = [line for line in runner.noteworthy(room, a1) if "mona" in line]
+    told = [line for line in noteworthy(room, a1) if "mona" in line]
     assert len(told) == 1 and "Nothing could be graded: the notebook is not valid JSON" in told[0]
     totals = export.table(room, ["a1"]).groupby("student")["points"].sum()
     expected = {"ada": 88, "bela": 88, "chen": 88, "lena": 88, "dora": 38, "hugo": 76}

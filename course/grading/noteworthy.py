@@ -1,0 +1,45 @@
+"""What a teacher should look at before the marks go out."""
+
+from course.grading import collect, handed_in, intake, roster
+from course.grading.classroom import Classroom
+from course.grading.course import Exercise
+
+
+def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
+    """What a teacher should look at before the marks go out: what was not read, refused or left
+    out; or nothing.
+    """
+    name = exercise.assignment.name
+    lines, told = [], collect.remarks(room, name)
+    for student in room.students(name):
+        result = room.result(name, student) or {"readable": True, "notes": [], "items": {}}
+        if intake.PICTURES in result["notes"]:
+            lines.append(f"{student}: a text holds pictures: look into submitted/{student}/{name}")
+        if not result.get("readable", True):
+            why = result["notes"][0]  # which `collect` may have said already
+            told = [remark for remark in told if remark.partition(": ")[2] not in why]
+            lines.append(f"{student}: {why}")
+        refused = {
+            item: row["message"] for item, row in result["items"].items() if row.get("refused")
+        }
+        lines += [
+            f"{student}: {item} earned nothing. {message}" for item, message in refused.items()
+        ]
+    lines = told + lines
+    known, said = roster.read(room), " ".join(lines)
+    strays = [
+        s for s in room.students(name) if known and s not in known and f"{s} is not on" not in said
+    ]
+    lines += [
+        f"{s} is not on the class list: correct {roster.FILE}, or delete submitted/{s}"
+        for s in strays
+    ]
+    odd = {path.parent.name for path in (room.folder / "submitted").glob(f"*/{name}")} - {
+        *room.students(name)
+    }
+    lines += [
+        f"{s!r} in submitted/ was left out: rename the folder to letters and digits"
+        for s in sorted(odd)
+    ]
+    shown = [f"  {handed_in.shown(line, 500)}" for line in lines]
+    return ["Please look at these before the marks go out:", *shown] if lines else []
