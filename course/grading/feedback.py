@@ -175,7 +175,8 @@ def _table(scores: dict, result: dict) -> str:
         if row["waiting"]:
             points = f"waiting, {row['of']:g} at most"
         label = html.escape(name)
-        if reason := _reason(row, result["items"].get(name, {})):
+        item = result["items"].get(name, {}) if result.get("readable", True) else {}
+        if reason := _reason(row, item):
             reasons.append(f'<h3 id="{label}">{label}: {points}</h3>{reason}')
             label = f'<a href="#{label}">{label}</a>'
         rows.append(f'<tr><th scope="row">{label}</th><td>{points}</td></tr>')

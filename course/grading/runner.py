@@ -114,7 +114,7 @@ def run(
     )
     with (
         pools as (pool, at_a_time),
-        tqdm(total=len(todo), desc=f"grading {name}", leave=False) as bar,
+        tqdm(total=len(todo), desc=f"grading {name}", leave=False, disable=not todo) as bar,
     ):
         tasks = (
             (part, [read(room.submission(task.student, name)) for task in part])

@@ -113,7 +113,7 @@ DIFFERENT = [
     (None, 0, "None", USUAL),
     ([1], None, "is a return missing?", USUAL),
     ([T([1]), T([2])], [T([1]), None], "but is None", USUAL),
-    ({"a": [T([1.0]), 2]}, {"a": [T([1.0]), 3]}, 'the answer["a"][1] differs', USUAL),
+    ({"a": [T([1.0]), 2]}, {"a": [T([1.0]), 3]}, 'part ["a"][1] of the answer differs', USUAL),
     (1, 10**400, "differs by inf", USUAL),
     (1.0, -(10**400), "not finite", USUAL),
     (T([-1]), T([2**64 - 1], dtype=torch.uint64), "differs by 1.84e+19", USUAL),

@@ -86,7 +86,7 @@ def test_an_edition_holds_the_course_and_nothing_that_is_secret(released, tmp_pa
     assert any(name.startswith("notebooks/exercises/") for name in files)
     guides = files["README.md"].read_text() + files["Makefile"].read_text()
     assert "\ncd course\nmake lab" in guides and not re.search(r"git (clone|pull)", guides)
-    assert "make lab" in guides and "\nlab: " in guides and "notebooks/assignments" in guides
+    assert "make lab" in guides and "\nlab: " in guides and "work/assignments" in guides
     lessons = [
         text_of(name, path.read_bytes())
         for name, path in files.items()
