@@ -101,7 +101,7 @@ def _where(frame):
         return ""
     text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
     if len(text) > 80:
-        text = f"{text[:77]}..."
+        text = f"{text[:76]} ..."
     return f"line {frame.f_lineno}{f' ({text})' if text else ''}"
 
 

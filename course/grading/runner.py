@@ -68,7 +68,7 @@ def version(assignment: str) -> str:
     exercise, digest = course.load(assignment), hashlib.sha256(versions.encode())
     folders = (exercise.folder, job.HERE, Path(checks.__file__).parent)
     for path in sorted(
-        [exercise.notebook, *(path for folder in folders for path in folder.glob("*.py"))]
+        [exercise.notebook, *(path for folder in folders for path in folder.rglob("*.py"))]
     ):
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -46,7 +46,7 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, path: str = "") ->
         >>> difference({"a": 1.0}, {"a": 2.0}, Tolerance())[0]
         'part ["a"] of the answer differs by 1 from the right one, where at most 1e-06 is allowed'
     """
-    where = f"part {path} of the answer" if path else "the answer"
+    where = _called(path)
     if isinstance(expected, torch.Tensor) and expected.ndim == 0 and _kind(got) == int | float:
         if expected.is_floating_point() != isinstance(got, float):
             return f"{where} should hold numbers like {expected.dtype}, but is {_short(got)}", ""
@@ -80,9 +80,9 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, path: str = "") ->
         if expected.is_floating_point() != got.is_floating_point() or got.is_complex():
             return f"{where} should hold numbers like {expected.dtype}, but holds {got.dtype}", ""
         flat = (tensor.flatten().tolist() for tensor in (expected, got))
-        return _difference_of_numbers(*flat, expected.shape, tolerance, where)
+        return _difference_of_numbers(*flat, expected.shape, tolerance, path)
     elif kind == int | float:
-        return _difference_of_numbers([expected], [got], (), tolerance, where)
+        return _difference_of_numbers([expected], [got], (), tolerance, path)
     elif expected != got:
         return (
             f"{where} is {_short(got)}, which is not right",
@@ -92,7 +92,7 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, path: str = "") ->
 
 
 def _difference_of_numbers(
-    expected: list, got: list, shape: tuple, tolerance: Tolerance, where: str
+    expected: list, got: list, shape: tuple, tolerance: Tolerance, path: str
 ) -> Found:
     """The largest distance in words, and the first pair that lies too far apart."""
     if not all(isinstance(value, int) for value in (*expected, *got)):
@@ -106,14 +106,19 @@ def _difference_of_numbers(
     if first is None:
         return None
     index = [int(i) for i in torch.unravel_index(torch.tensor(first), shape)]
-    place = f"at {index}: " if index else ""
+    spots = [f"part {path}"] * bool(path) + [f"at {index}"] * bool(index)
+    place = ", ".join(spots) + ": " * bool(spots)
     values = f"{place}expected {_digits(expected[first])}, got {_digits(got[first])}"
     if not all(distance < math.inf for distance in apart):
-        return f"{where} holds values that are not finite", values
+        return f"{_called(path)} holds values that are not finite", values
     bound = f", where at most {allowed:.3g} is allowed"
     if isinstance(apart[first], int) and allowed < 1:
         bound = ""
-    return f"{where} differs by {_double(max(apart)):.3g} from the right one{bound}", values
+    return f"{_called(path)} differs by {_double(max(apart)):.3g} from the right one{bound}", values
+
+
+def _called(path: str) -> str:
+    return f"part {path} of the answer" if path else "the answer"
 
 
 def _digits(value: float) -> str:

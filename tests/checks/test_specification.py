@@ -143,6 +143,19 @@ def test_a_difference_is_named(expected, got, says, tolerance):
     assert says in words and ("return missing" in words) == (got is None)
 
 
+@pytest.mark.parametrize(
+    ("expected", "got", "values"),
+    [
+        (1, 2, "expected 1, got 2"),
+        ([1, 2], [1, 3], "part [1]: expected 2, got 3"),
+        (T([0, 1]), T([0, 2]), "at [1]: expected 1, got 2"),
+        ({"a": T([0, 1])}, {"a": T([0, 2])}, 'part ["a"], at [1]: expected 1, got 2'),
+    ],
+)
+def test_the_first_value_that_differs_is_named_with_its_place(expected, got, values):
+    assert difference(expected, got, EXACT)[1] == values
+
+
 @pytest.mark.parametrize("large", [2**24 + 1, 2**53 + 1, -(2**63) + 1])
 def test_large_integers_are_compared_exactly(large):
     for wrap, other in (
