@@ -18,24 +18,24 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 91_780,
+    "helpers": 92_040,
     "helpers/graphs": 12_040,
     "helpers/models": 5_900,
     "helpers/passes": 10_700,
     "helpers/pruning": 14_200,
-    "helpers/quantization": 20_250,
+    "helpers/quantization": 20_460,
     "helpers/plots": 5_620,
     "helpers/training": 7_150,
-    "helpers/checks": 4_910,
-    "course": 79_820,
-    "course/benchmarks": 15_560,
-    "course/commands": 9_100,
-    "course/grading": 27_880,
+    "helpers/checks": 4_960,
+    "course": 81_220,
+    "course/benchmarks": 16_060,
+    "course/commands": 9_180,
+    "course/grading": 28_160,
     "course/lessons": 5_990,
     "course/publish": 7_870,
-    "course/reference": 10_750,
-    "tests": 200_740,
-    "notebooks": 63_230,
+    "course/reference": 11_300,
+    "tests": 202_000,
+    "notebooks": 63_770,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100
