@@ -11,6 +11,7 @@ JOBS ?= 2
 ONLY ?=
 TORCH_INDEX ?=
 SETS ?=
+SHORT ?=
 WITHOUT_CUDA = https://download.pytorch.org/whl/cpu
 PY = $(VENV)/bin/python
 PIP = $(PY) -m pip install --quiet --constraint constraints.txt
@@ -91,9 +92,10 @@ check-all: lint $(READY)
 clean:  # what was trained, graded or made stays in build/
 	rm -rf $(VENV)
 
-# versions of libraries other than those of constraints.txt; each set in an environment of its own
+# Versions of libraries other than those of constraints.txt, each set in an environment of its own; SHORT=1 tries what meets
+# them most closely, in under half the time.
 check-versions:
-	$(PYTHON) -m course.versions $(SETS)
+	$(PYTHON) -m course.versions $(if $(SHORT),--short) $(SETS)
 
 # torch: from TORCH_INDEX, if that is named. Otherwise Linux without an NVIDIA driver takes the one without CUDA, which is
 # 2.8 GB smaller. Not every network reaches the index that has it; then the usual one serves. uv chooses the same by itself.

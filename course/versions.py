@@ -17,9 +17,12 @@ TABLE = Path(__file__).with_suffix(".toml")
 LESSONS = ["course", "run", "--jobs", "1"]
 REPLICA = ["course.replica"]  # each alone, from its first cell
 TORCH = ("torch", "torchvision")
-TESTS = ["-m", "not slow and not network and not box and not browser", "-q"]
+TESTS = ["-n", "auto", "-m", "not slow and not network and not box and not browser", "-q"]
 # What libraries of different years say of each other is no fault of the course.
 TESTS += ["-W", "default"]
+# The short form: what meets the libraries most closely.
+SHORT_TESTS = ["graphs", "passes", "pruning", "quantization", "models", "plots"]
+SHORT_LESSONS = ["00", "02", "04", "06", "09"]
 
 
 def main() -> int:
@@ -27,37 +30,64 @@ def main() -> int:
     sets = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(sets)}; default all")
-    names = parser.parse_args().sets or list(sets)
+    told = f"the tests of {', '.join(SHORT_TESTS)} and lessons {', '.join(SHORT_LESSONS)} alone"
+    parser.add_argument("--short", action="store_true", help=told)
+    arguments = parser.parse_args()
+    names = arguments.sets or list(sets)
     for name in names:
         if name not in sets:
             parser.error(f"{name!r} is no set; there are {', '.join(sets)}")
-    outcomes = {name: check(name, sets[name]) for name in names}
+    outcomes = {name: check(name, sets[name], arguments.short) for name in names}
     for name, outcome in outcomes.items():
         print(f"{name:8} {outcome}")
     return int(any(outcome != "ok" for outcome in outcomes.values()))
 
 
-def check(name: str, versions: dict[str, str]) -> str:
-    """Install a set, run the fast tests and all lessons; "ok", or what failed."""
+def check(name: str, versions: dict[str, str], short: bool) -> str:
+    """Install a set, run the fast tests and the lessons; "ok", or what failed."""
     folder = REPOSITORY / "build" / "versions" / name
     if not folder.exists():
         venv.create(folder, with_pip=True)
     python = str(folder / ("Scripts" if os.name == "nt" else "bin") / "python")
+    for step, command in installation(python, versions).items():
+        if not passed(name, step, command):
+            return f"failed: {step}"  # without it, nothing can be tried
+    failed = [
+        step
+        for step, command in checks(python, name, short).items()
+        if not passed(name, step, command)
+    ]
+    return f"failed: {', '.join(failed)}" if failed else "ok"
+
+
+def installation(python: str, versions: dict[str, str]) -> dict[str, list[str]]:
+    """The commands that bring the libraries of a set."""
     pip = [python, "-m", "pip", "install", "--quiet"]
     pinned = [f"{library}=={version}" for library, version in versions.items()]
     index = os.environ.get("TORCH_INDEX")
     torch = [pin for pin in pinned if pin.startswith(TORCH)] or list(TORCH)
-    steps = {
+    return {
         "torch": [*pip, *torch, *(["--index-url", index] if index else [])],
         "installation": [*pip, "--editable", ".[dev]", *pinned],
-        "tests": [python, "-m", "pytest", *TESTS],
-        "lessons": [python, "-m", *(REPLICA if name == "hosted" else LESSONS)],
     }
-    for step, command in steps.items():
-        print(f"{name}: {step}", flush=True)
-        if subprocess.run(command, cwd=REPOSITORY).returncode:
-            return f"failed: {step}"
-    return "ok"
+
+
+def checks(python: str, name: str, short: bool) -> dict[str, list[str]]:
+    """The commands that try what is installed."""
+    places = [f"tests/{folder}" for folder in SHORT_TESTS] if short else []
+    lessons = SHORT_LESSONS if short else []
+    return {
+        "tests": [python, "-m", "pytest", *TESTS, *places],
+        "lessons": [python, "-m", *(REPLICA if name == "hosted" else LESSONS), *lessons],
+    }
+
+
+def passed(name: str, step: str, command: list[str]) -> bool:
+    """Run one step of a set, and say how it went."""
+    print(f"{name}: {step}", flush=True)
+    good = subprocess.run(command, cwd=REPOSITORY).returncode == 0
+    print(f"{name}: {step} {'passed' if good else 'FAILED'}", flush=True)
+    return good
 
 
 if __name__ == "__main__":

@@ -18,24 +18,24 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 91_780,
+    "helpers": 92_040,
     "helpers/graphs": 12_040,
     "helpers/models": 5_900,
     "helpers/passes": 10_700,
     "helpers/pruning": 14_200,
-    "helpers/quantization": 20_250,
+    "helpers/quantization": 20_460,
     "helpers/plots": 5_620,
     "helpers/training": 7_150,
-    "helpers/checks": 4_910,
-    "course": 79_420,
-    "course/benchmarks": 15_560,
-    "course/commands": 9_080,
-    "course/grading": 27_880,
+    "helpers/checks": 4_960,
+    "course": 81_050,
+    "course/benchmarks": 16_060,
+    "course/commands": 9_160,
+    "course/grading": 28_160,
     "course/lessons": 6_190,
     "course/publish": 7_550,
-    "course/reference": 10_750,
-    "tests": 203_030,
-    "notebooks": 63_230,
+    "course/reference": 11_300,
+    "tests": 204_230,
+    "notebooks": 63_770,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100

@@ -1,11 +1,11 @@
-"""Our int8 beside that of ONNX Runtime and PyTorch, all from one float network, for several
-calibration draws.
+"""Our int8 beside that of ONNX Runtime, OpenVINO's NNCF and PyTorch, all from one float network,
+for several calibration draws.
 
     python -m course.benchmarks.quantization
 
 Rows go to data/results/quantization_accuracy.csv as soon as they are known, and a row that is
-there, for the same bytes of the checkpoint, is not computed again. torchao is compared with where
-it is installed.
+there, for the same bytes of the checkpoint, is not computed again. torchao and nncf are compared
+with where they are installed (pip install -e '.[rivals]').
 """
 
 import tempfile
@@ -61,17 +61,21 @@ def compared(model: nn.Module, images: torch.Tensor) -> dict[str, Way]:
         target = Path(tempfile.mkdtemp()) / "static.onnx"
         return rivals.run_onnx(rivals.onnx_runtime_static(model, images, method, target))
 
+    def openvino_nncf() -> Callable:
+        target = Path(tempfile.mkdtemp()) / "static.xml"
+        return rivals.run_openvino(rivals.nncf_static(model, images, target))
+
     ways = {name: partial(ours, options) for name, options in OURS.items()}
     ways |= {
         f"ONNX Runtime {method}": partial(onnx_runtime, method)
         for method in ("MinMax", "Entropy", "Percentile")
     }
     ways["PyTorch FX"] = partial(rivals.pytorch_fx, model, images)
-    return ways | (
-        {"PyTorch PT2E": partial(rivals.pytorch_pt2e, model, images)}
-        if find_spec("torchao")
-        else {}
-    )
+    if find_spec("torchao"):
+        ways["PyTorch PT2E"] = partial(rivals.pytorch_pt2e, model, images)
+    if find_spec("nncf"):
+        ways["OpenVINO NNCF"] = openvino_nncf
+    return ways
 
 
 @torch.no_grad()

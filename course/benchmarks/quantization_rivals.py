@@ -1,5 +1,5 @@
-"""What `quantization.py` compares with: the int8 of ONNX Runtime and of PyTorch, each used as
-documented.
+"""What `quantization.py` and `speed.py` compare with: the int8 of ONNX Runtime, of OpenVINO's NNCF
+and of PyTorch, each used as documented.
 
 Every function takes the float network and uint8 calibration images and returns a function from
 normalised float images to logits.
@@ -95,6 +95,30 @@ def run_onnx(path: Path, threads: int = 0, exact: bool = True) -> Network:
     session = onnx_float.session(path, threads, exact)
     name = session.get_inputs()[0].name
     return lambda x: torch.from_numpy(session.run(None, {name: x.contiguous().numpy()})[0])
+
+
+def nncf_static(model: nn.Module, images: torch.Tensor, target: Path) -> Path:
+    """OpenVINO's own quantization (package nncf), with its defaults, of the float network as it
+    reads it.
+    """
+    import nncf
+    from openvino import Core, save_model
+
+    with tempfile.TemporaryDirectory() as folder:
+        source = Core().read_model(export_float(model, Path(folder) / "float.onnx"))
+        batches = [part.numpy() for part in input_of(None, images).split(BATCH)]
+        quantized = nncf.quantize(source, nncf.Dataset(batches), subset_size=len(batches))
+        save_model(quantized, target, compress_to_fp16=False)
+    return target
+
+
+def run_openvino(path: Path, threads: int = 0) -> Network:
+    """A file in OpenVINO; 0 threads: as many as it chooses."""
+    from openvino import Core
+
+    compiled = Core().compile_model(path, "CPU", {"INFERENCE_NUM_THREADS": threads})
+    request = compiled.create_infer_request()
+    return lambda x: torch.from_numpy(request.infer([x.contiguous().numpy()])[0].copy())
 
 
 def pytorch_fx(model: nn.Module, images: torch.Tensor) -> nn.Module:

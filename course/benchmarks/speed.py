@@ -5,10 +5,11 @@ for 128.
 
 PyTorch as it comes (eager, channels_last), this course's fused float network and int8 kernels, ONNX
 Runtime in float32 and int8, and OpenVINO where it is installed (pip install -e '.[rivals]'), both
-from the files that this course exports. Each engine has a process of its own for each network,
-because thread pools that spin spoil each other's times. Freed memory is kept by all. In each round
-everybody has a turn, in drawn order. Times depend on the structure of a network and not on its
-weights, so those are drawn. The rows go to data/results/speed.csv.
+from the files that this course exports; "its own" is the int8 file that the engine's own quantizer
+makes of the same network (OpenVINO's is NNCF). Each engine has a process of its own for each
+network, because thread pools that spin spoil each other's times. Freed memory is kept by all. In
+each round everybody has a turn, in drawn order. Times depend on the structure of a network and not
+on its weights, so those are drawn. The rows go to data/results/speed.csv.
 """
 
 import itertools
@@ -40,6 +41,7 @@ SECONDS_PER_TURN, PAUSE_SECONDS = 0.2, 0.02
 PASSES, ROUNDS = 2, 8  # through all networks; in each of them
 THREADS = 2
 CALIBRATION = 64
+THEIRS = (".static.onnx", ".xml")  # ONNX Runtime's own quantizer, OpenVINO's
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Forms:
     quantized: quantization.QuantizedModel
     float_file: Path
     int8_file: Path
+    theirs: dict[str, Path | None]  # int8 by the engines' own quantizers, by ending
 
 
 def forms(checkpoint: Path, folder: Path) -> Forms:
@@ -72,7 +75,22 @@ def forms(checkpoint: Path, folder: Path) -> Forms:
         warnings.simplefilter("ignore")  # the exporter's notes about its own future
         axes = {"input_names": ["x"], "dynamic_axes": {"x": {0: "batch"}}}
         torch.onnx.export(network, (torch.zeros(1, 3, 32, 32),), float_file, dynamo=False, **axes)
-    return Forms(network, quantized, float_file, int8_file)
+    worker = Worker(quantizers, network, images)  # their threads stay in a process of their own
+    theirs = {name: worker.ask(name, folder / f"{checkpoint.stem}{name}") for name in THEIRS}
+    worker.close()
+    return Forms(network, quantized, float_file, int8_file, theirs)
+
+
+def quantizers(network: nn.Module, images: Tensor) -> Callable[[str, Path], Path | None]:
+    """The engines' own quantizers; each named by the ending of its file."""
+    from course.benchmarks import quantization_rivals as rivals
+
+    def quantized(ending: str, path: Path) -> Path | None:
+        if ending == ".static.onnx":
+            return rivals.onnx_runtime_static(network, images, "MinMax", path)
+        return rivals.nncf_static(network, images, path) if find_spec("nncf") else None
+
+    return quantized
 
 
 def eager(form: Forms, x: Tensor, threads: int) -> Callable[[], object]:
@@ -95,11 +113,9 @@ def onnx_runtime(path: Path, x: Tensor, threads: int) -> Callable[[], object]:
 
 
 def openvino(path: Path, x: Tensor, threads: int) -> Callable[[], object]:
-    from openvino import Core
+    from course.benchmarks.quantization_rivals import run_openvino
 
-    compiled = Core().compile_model(path, "CPU", {"INFERENCE_NUM_THREADS": threads})
-    request, array = compiled.create_infer_request(), x.numpy()
-    return lambda: request.infer([array])
+    return partial(run_openvino(path, threads), x)
 
 
 ENGINES: dict[str, Callable[[Forms, Tensor, int], Callable[[], object]]] = {
@@ -108,8 +124,17 @@ ENGINES: dict[str, Callable[[Forms, Tensor, int], Callable[[], object]]] = {
     "this course int8": lambda form, x, threads: lambda: form.quantized(x),
     "ONNX Runtime float32": lambda form, x, threads: onnx_runtime(form.float_file, x, threads),
     "ONNX Runtime int8": lambda form, x, threads: onnx_runtime(form.int8_file, x, threads),
+    "ONNX Runtime int8, its own": lambda form, x, threads: onnx_runtime(
+        form.theirs[".static.onnx"], x, threads
+    ),
     "OpenVINO float32": lambda form, x, threads: openvino(form.float_file, x, threads),
     "OpenVINO int8": lambda form, x, threads: openvino(form.int8_file, x, threads),
+    "OpenVINO int8, its own": lambda form, x, threads: openvino(form.theirs[".xml"], x, threads),
+}
+NEEDS = {
+    "OpenVINO int8, its own": "nncf",
+    "OpenVINO int8": "openvino",
+    "OpenVINO float32": "openvino",
 }
 
 
@@ -157,7 +182,7 @@ def turns_of(name: str, form: Forms, engines: list[str]) -> list[tuple]:
 
 def measured(checkpoints: list[Path]) -> pd.DataFrame:
     """All turns of all rounds, as one row for each network, engine and batch size."""
-    engines = [name for name in ENGINES if "OpenVINO" not in name or find_spec("openvino")]
+    engines = [name for name in ENGINES if find_spec(NEEDS.get(name, "torch"))]
     turns = []
     with tempfile.TemporaryDirectory() as folder:
         ready = {path.stem.partition("-")[0]: forms(path, Path(folder)) for path in checkpoints}

@@ -3,9 +3,10 @@
 Some networks lose much by any quantization: an untrained one whose answer hardly depends on the
 image, or one whose errors grow from layer to layer. So a quantized network is not held to a number
 of decibels, but to what the same network loses when its values are rounded where it stands: inputs,
-weights and results of layers, and the results of sums, means and concatenations. Nothing of
-`helpers` takes part. PyTorch tells of each operation that it calls; a first run notes the ranges,
-a second one rounds.
+weights and results of layers, and the results of sums, means and concatenations. A layer and the
+batch norm behind it are rounded as one: the constants of the norm belong to what is stored. Nothing
+of `helpers` takes part. PyTorch tells of each operation that it calls; a first run notes the
+ranges, a second one rounds.
 """
 
 import functools
@@ -25,6 +26,7 @@ LAYERS = {
     "aten.addmm.default": (1, 2, 1),
     "aten.mm.default": (0, 1, 1),
 }
+NORM = "aten.native_batch_norm.default"
 SUMS = ("aten.add.Tensor", "aten.add_.Tensor", "aten.cat.default", "aten.mean.dim")
 SUMS += ("aten.avg_pool2d.default", "aten._adaptive_avg_pool2d.default")
 
@@ -37,6 +39,8 @@ class _Rounding(TorchDispatchMode):
         self.ranges: list[tuple[float, float]] = []
         self.notes = True
         self.place = 0
+        self.made: Tensor | None = None  # by the last layer
+        self.exact: set[int] = set()  # places of layers whose batch norm is rounded instead
 
     def start(self, notes: bool) -> "_Rounding":
         """From the first call on, note or round."""
@@ -53,6 +57,11 @@ class _Rounding(TorchDispatchMode):
         if layer:
             args = self.rounded_arguments(args, *LAYERS[name])
         result = function(*args, **(kwargs or {}))
+        if layer:
+            self.made = result
+        elif name == NORM and args[0] is self.made:
+            self.exact.add(self.place - 1)
+            result[0].copy_(self.rounded(result[0]))
         if layer or (name in SUMS and is_sum(args, result)):
             result.copy_(self.rounded(result))
         return result
@@ -75,6 +84,7 @@ class _Rounding(TorchDispatchMode):
                 self.ranges.append((0.0, 0.0))
             before = self.ranges[place]
             self.ranges[place] = (min(low, before[0]), max(high, before[1]))
+        if self.notes or place in self.exact:
             return x
         low, high = self.ranges[place]
         scale = max((high - low) / LEVELS, LEAST)

@@ -55,7 +55,7 @@ def bring_up_to_date(folder: Path) -> list[str]:
         if (NOTEBOOKS / "mine").is_dir():
             copytree(NOTEBOOKS / "mine", folder / "mine", dirs_exist_ok=True)
         told.append(f"Your answers are now in {folder / 'mine.py'}.")
-    for source in [*sorted(NOTEBOOKS.glob("*.ipynb")), *sorted(NOTEBOOKS.glob("exercises/*.py"))]:
+    for source in _what_is_copied():
         name = source.relative_to(NOTEBOOKS).as_posix()
         target = place_for(source, folder / name, began.get(name))
         if target is not None:
@@ -65,6 +65,16 @@ def bring_up_to_date(folder: Path) -> list[str]:
         began[name] = digest(source)
     write_atomically(record, json.dumps(began, indent=1, sort_keys=True))
     return told
+
+
+def _what_is_copied() -> list[Path]:
+    """Lessons, exercises, and assignments as they are handed out; not their sources, which hold the
+    solutions.
+    """
+    released = sorted(NOTEBOOKS.glob("assignments/*/visible.safetensors"))
+    assignments = [path for one in released for path in sorted(one.parent.iterdir())]
+    lessons = sorted(NOTEBOOKS.glob("*.ipynb"))
+    return [*lessons, *sorted(NOTEBOOKS.glob("exercises/*.py")), *assignments]
 
 
 def place_for(source: Path, target: Path, began: str | None) -> Path | None:

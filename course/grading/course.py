@@ -2,6 +2,8 @@
 
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -46,19 +48,25 @@ def load(name: str, folder: Path = FOLDER) -> Exercise:
         raise ValueError(
             f"there is no assignment {name!r} in {folder}; there are {', '.join(names(folder))}"
         )
-    with _loading:
-        # Every specification says `from driver import ...` and means the one beside it.
-        before = sys.modules.get("driver")
-        sys.modules["driver"] = _import(folder / name / "driver.py", f"{name}_driver")
-        try:
-            assignment = _import(
-                folder / name / "specification.py", f"{name}_specification"
-            ).ASSIGNMENT
-        finally:
-            sys.modules.pop("driver")
-            if before is not None:
-                sys.modules["driver"] = before
-    return Exercise(assignment, folder / name)
+    with _loading, _beside(folder / name):
+        specification = _import(folder / name / "specification.py", f"{name}_specification")
+    return Exercise(specification.ASSIGNMENT, folder / name)
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[None]:
+    """Let a specification import what lies beside it, under names that all assignments have."""
+    names = {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
+    others = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name in [*sys.modules]:
+            if name.partition(".")[0] in names:
+                del sys.modules[name]
+        sys.modules.update(others)
 
 
 def _import(path: Path, name: str) -> ModuleType:

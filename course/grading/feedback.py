@@ -39,6 +39,7 @@ STYLE = """
   --code: #26292b; --stamp: #ff9d9d; --lost: #e0a13c; --link: #8cb4ff; } }
 body { font: 1rem/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem;
   color: var(--ink); background: var(--page); overflow-wrap: anywhere; }
+th { overflow-wrap: break-word; }
 table { border-collapse: collapse; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem 1rem .3rem 0; text-align: left; }
 pre { background: var(--code); padding: .6rem; white-space: pre-wrap; }
@@ -114,6 +115,8 @@ def formula(latex: str, display: str) -> str:
     return ElementTree.tostring(tree, encoding="unicode")
 
 
+HINT = "first hint"
+LEFT_EMPTY = "No response."  # what nbgrader says of a written answer
 STAMP = "Graded without the box (--unsafe): these marks are not protected against cheating code."
 
 
@@ -136,22 +139,27 @@ def write_all(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> 
 
 def render(room: Classroom, exercise: Exercise, student: str, result: dict, shown: str = "") -> str:
     """The page of one student, as text; `shown` is the name on it."""
-    shown = shown or student
-    scores = record.scores(room, exercise.assignment.name, student)
-    title = f"{exercise.assignment.name}: {exercise.assignment.title}"
-    when = f"{collect.arrival(room, exercise.assignment.name, student):%Y-%m-%d %H:%M} UTC"
+    shown, name = shown or student, exercise.assignment.name
+    scores = record.scores(room, name, student)
+    title = f"{name}: {exercise.assignment.title}"
+    when = f"{collect.arrival(room, name, student):%Y-%m-%d %H:%M} UTC"
     parts = [f"<h1>{html.escape(title)}</h1>", f"<p>{html.escape(shown)}, handed in {when}</p>"]
     if not result["boxed"]:
         parts.append(f'<p class="stamp">{STAMP}</p>')
+    if not (readable := result.get("readable", True)):  # a note says so once, not each exercise
+        result = result | {"items": {}}
+        for row in scores.values():
+            row["comment"] = row["comment"].removesuffix(LEFT_EMPTY)
     parts += [_summary(scores, exercise), _table(scores, result)]
     if result["notes"]:
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in result["notes"])
         parts.insert(-1, f"<h2>What was noticed</h2><ul>{notes}</ul>")  # before the exercises
     if result["printed"]:
         parts.append(f"<h2>What your code printed</h2><pre>{html.escape(result['printed'])}</pre>")
-    checked = room.folder / "checked" / record.known_as(room, student)
-    notebook = checked / exercise.assignment.name / exercise.notebook.name
-    parts += ["<h2>What you handed in</h2>", *_cells(nbformat.read(notebook, as_version=4), scores)]
+    if readable:
+        checked = room.folder / "checked" / record.known_as(room, student)
+        notebook = nbformat.read(checked / name / exercise.notebook.name, as_version=4)
+        parts += ["<h2>What you handed in</h2>", *_cells(notebook, scores)]
     return document(f"{title}, {shown}", "\n".join(parts))
 
 
@@ -194,7 +202,9 @@ def _reason(row: dict, item: dict) -> str:
     lines += [f"<p>{html.escape(text)}</p>" for text in _cases(item.get("cases", []))]
     for word, text in item.get("shown", {}).items():
         if text and text not in message:  # most messages hold the hint already
-            lines.append(f"<p><b>{word}</b> <code>{html.escape(text[:600])}</code></p>")
+            told = html.escape(text[:600])
+            told = told if word == HINT else f"<code>{told}</code>"
+            lines.append(f"<p><b>{word}</b> {told}</p>")
     return "".join(lines)
 
 

@@ -100,7 +100,9 @@ def _where(frame):
     if frame.f_code.co_filename == IMPORTING:
         return ""
     text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-    return f"line {frame.f_lineno}{f' ({text[:80]})' if text else ''}"
+    if len(text) > 80:
+        text = f"{text[:76]} ..."
+    return f"line {frame.f_lineno}{f' ({text})' if text else ''}"
 
 
 def take_away(patterns):

@@ -1,6 +1,6 @@
 """What a teacher should look at before the marks go out."""
 
-from course.grading import collect, handed_in, intake, roster
+from course.grading import collect, handed_in, intake, record, roster
 from course.grading.classroom import Classroom
 from course.grading.course import Exercise
 
@@ -41,5 +41,7 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
         f"{s!r} in submitted/ was left out: rename the folder to letters and digits"
         for s in sorted(odd)
     ]
+    if unread := record.unread(room, name):
+        lines.append(f"written answers that nobody has read yet: those of {unread} hand-ins")
     shown = [f"  {handed_in.shown(line, 500)}" for line in lines]
     return ["Please look at these before the marks go out:", *shown] if lines else []

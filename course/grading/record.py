@@ -184,6 +184,16 @@ def enter(
         converter.start()
 
 
+def unread(room: Classroom, assignment: str) -> int:
+    """How many hand-ins have written answers that nobody has read yet."""
+    if not room.gradebook.exists():
+        return 0
+    known = {known_as(room, student) for student in room.students(assignment)}
+    with Gradebook(f"sqlite:///{room.gradebook}") as book:
+        found = book.assignment_submissions(assignment)
+        return sum(one.needs_manual_grade for one in found if one.student_id in known)
+
+
 def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
     """What the gradebook holds of each graded cell.
 

@@ -37,8 +37,8 @@ FOR_TEACHERS = re.compile(
 )
 GRADE = re.compile(r"^\* \*\*Grade.*\n([ \t]+.*\n)*", re.MULTILINE)
 HAND_IN = (
-    "* **Hand in**: the assignments lie in `notebooks/assignments/`; read `STUDENT.md` in one of"
-    " them first.\n"
+    "* **Hand in**: `make lab` puts the assignments into `work/assignments/`; read `STUDENT.md` in"
+    " one of them first.\n"
 )
 INSTEAD_OF_GIT = {  # what README and Makefile say, and what is so of a zip file
     r"git clone .*\ncd .*": "cd course",
@@ -46,8 +46,6 @@ INSTEAD_OF_GIT = {  # what README and Makefile say, and what is so of a zip file
     "`git pull`": "unpack a newer zip file over this one",
     "After git pull": "After an update",
 }
-# of lesson 00
-HELP = "`python -m course grade --help` says how to hand them out, collect and grade them."
 
 
 def for_students(text: str) -> str:
@@ -152,12 +150,7 @@ def edition(room: Classroom, exercises: list[Exercise]) -> Path:
         )
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in filter(None, listed.stdout.split("\0")):
-            if name == "notebooks/00_start_here.ipynb":
-                told = (root / name).read_text(encoding="utf-8")
-                archive.writestr(
-                    f"course/{name}", told.replace(HELP, "Read `STUDENT.md` in one of them first.")
-                )
-            elif name in ("README.md", "Makefile"):
+            if name in ("README.md", "Makefile"):
                 archive.writestr(
                     f"course/{name}", for_students((root / name).read_text(encoding="utf-8"))
                 )

@@ -68,7 +68,7 @@ def version(assignment: str) -> str:
     exercise, digest = course.load(assignment), hashlib.sha256(versions.encode())
     folders = (exercise.folder, job.HERE, Path(checks.__file__).parent)
     for path in sorted(
-        [exercise.notebook, *(path for folder in folders for path in folder.glob("*.py"))]
+        [exercise.notebook, *(path for folder in folders for path in folder.rglob("*.py"))]
     ):
         digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -114,7 +114,7 @@ def run(
     )
     with (
         pools as (pool, at_a_time),
-        tqdm(total=len(todo), desc=f"grading {name}", leave=False) as bar,
+        tqdm(total=len(todo), desc=f"grading {name}", leave=False, disable=not todo) as bar,
     ):
         tasks = (
             (part, [read(room.submission(task.student, name)) for task in part])

@@ -64,16 +64,17 @@ def draw(room: Classroom, exercise: Exercise) -> list[Path]:
     axes.set(title=f"{name}: {len(totals)} students", xlabel="total points", ylabel="students")
     axes.legend()
     rows = [
-        f"<tr><td>{html.escape(item)}</td><td>{in_words(row.earned, EARNED)}</td>"
+        f'<tr><th scope="row">{html.escape(item)}</th><td>{in_words(row.earned, EARNED)}</td>'
         f"<td class='number'>{'' if pd.isna(row.earned) else f'{row.earned:.0%}'}</td>"
         f"<td>{in_words(row.discrimination, SEPARATES)}</td></tr>"
         for item, row in statistics.iterrows()
     ]
     title = f"{html.escape(name)}: how the class did"
+    heads = ("item", "who solved it", "points earned", "what it tells")
+    head = "".join(f'<th scope="col">{words}</th>' for words in heads)
     body = (
         f"<h1>{title}</h1><p>{len(totals)} hand-ins; half of them have {totals.median():g} points"
-        f" or more of {most:g}.{note}</p><table><tr><th>item</th><th>who solved it</th><th>points"
-        f" earned</th><th>what it tells</th></tr>{''.join(rows)}</table>"
+        f" or more of {most:g}.{note}</p><table><tr>{head}</tr>{''.join(rows)}</table>"
     )
     files = [room.folder / "stats" / f"{name}{ending}" for ending in (".png", ".csv", ".html")]
     write(files[2], document(title, body))

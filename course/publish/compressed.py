@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from course.lessons import onnx_float
-from course.reference.page import as_markdown
+from course.reference.table import as_markdown
 from helpers import metrics, quantization
 from helpers.dataset import Dataset, normalization_of, normalize
 from helpers.files import write_atomically

@@ -4,9 +4,9 @@ file.
 
 import pandas as pd
 
-from course.reference import ablations
+from course.reference import ablations, tools
 from course.reference.standing import standing
-from course.reference.table import deployed, load, published, speeds
+from course.reference.table import as_markdown, deployed, load, published, speeds
 
 # The plan at the outset: stage, parameters, megabytes, accuracy; and the row and column that say
 # what came out.
@@ -80,6 +80,8 @@ def text(table: pd.DataFrame) -> str:
         ),
         as_markdown(others()),
         standing(table, published()),
+        "## Other tools, measured here",
+        *tools.sections(),
         "## Ablations",
         ablations.NOTE,
         as_markdown(ablations.readable(load(ablations.ABLATIONS))),
@@ -89,18 +91,6 @@ def text(table: pd.DataFrame) -> str:
         ),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def as_markdown(table: pd.DataFrame) -> str:
-    """A table whose first column is text and the rest, if they are numbers with units, stand to the
-    right.
-    """
-    rows = [list(map(str, row)) for row in table.itertuples(index=False)]
-    columns = range(len(table.columns))
-    right = [
-        "---:" if all(row[at][:1].isdigit() for row in rows if row[at]) else "---" for at in columns
-    ]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [list(table.columns), right, *rows])
 
 
 def networks(table: pd.DataFrame) -> pd.DataFrame:

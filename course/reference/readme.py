@@ -17,6 +17,7 @@ from course.reference.table import (
     PUBLISHED,
     RESULTS,
     SPEED,
+    as_markdown,
     deployed,
     load,
     speeds,
@@ -140,7 +141,7 @@ def block(table: pd.DataFrame) -> str:
     notes += " (measured on a machine that was busy with other work)." if busy else "."
     parts = [
         PICTURE.format(dark=dark_figure().name, light=FIGURE.name, alt=alternative_text(table)),
-        page.as_markdown(readable(headline(table))),
+        as_markdown(readable(headline(table))),
         notes,
         "Every network, speed, trial and source: [data/results](data/results/README.md).",
     ]

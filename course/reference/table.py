@@ -86,3 +86,15 @@ def put(rows: Iterable[Mapping[str, Any]], path: Path = RESULTS) -> pd.DataFrame
         )
         write_atomically(path, table.to_csv(index=False))
     return load(path)
+
+
+def as_markdown(table: pd.DataFrame) -> str:
+    """A table whose first column is text and the rest, if they are numbers with units, stand to the
+    right.
+    """
+    rows = [list(map(str, row)) for row in table.itertuples(index=False)]
+    columns = range(len(table.columns))
+    right = [
+        "---:" if all(row[at][:1].isdigit() for row in rows if row[at]) else "---" for at in columns
+    ]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [list(table.columns), right, *rows])

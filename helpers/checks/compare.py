@@ -29,23 +29,24 @@ class Tolerance:
     absolute: float = 1e-9
 
 
-def difference(expected: Any, got: Any, tolerance: Tolerance, where: str = "the answer") -> Found:
+def difference(expected: Any, got: Any, tolerance: Tolerance, path: str = "") -> Found:
     """Return None when the two answers agree, else the first place where they differ.
 
     Args:
         expected: the right answer.
         got: what was handed in; it may be anything at all.
         tolerance: how far numbers may lie apart.
-        where: what to call the answer.
+        path: which part of the answer this is, such as "[0]"; empty for all of it.
 
     Returns:
         One sentence, and the first value that differs in both answers; empty where their kinds or
         shapes differ.
 
     Example:
-        >>> difference({"a": 1.0}, {"a": 2.0}, Tolerance())
-        ('the answer["a"] differs by 1 where at most 1e-06 is allowed', 'expected 1, got 2')
+        >>> difference({"a": 1.0}, {"a": 2.0}, Tolerance())[0]
+        'part ["a"] of the answer differs by 1 from the right one, where at most 1e-06 is allowed'
     """
+    where = _called(path)
     if isinstance(expected, torch.Tensor) and expected.ndim == 0 and _kind(got) == int | float:
         if expected.is_floating_point() != isinstance(got, float):
             return f"{where} should hold numbers like {expected.dtype}, but is {_short(got)}", ""
@@ -54,20 +55,20 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, where: str = "the 
         got = got.item()  # a number of torch or NumPy
     kind, parts = _kind(expected), []
     if kind != _kind(got):
-        hint = " (is a return missing?)" if got is None and where == "the answer" else ""
+        hint = " (is a return missing?)" if got is None and not path else ""
         return f"{where} should be {_named(expected)}, but is {_named(got)}{hint}", ""
     if kind is dict:
         if set(expected) != set(got):
             wanted, found = (_short(sorted(map(str, tree))) for tree in (expected, got))
             return f"{where} should have the entries {wanted}, but has {found}", ""
         parts = [
-            (value, got[key], tolerance, f'{where}["{key}"]') for key, value in expected.items()
+            (value, got[key], tolerance, f'{path}["{key}"]') for key, value in expected.items()
         ]
     elif kind == list | tuple:
         if len(expected) != len(got):
             return f"{where} should have {len(expected)} parts, but has {len(got)}", ""
         parts = [
-            (value, got[place], tolerance, f"{where}[{place}]")
+            (value, got[place], tolerance, f"{path}[{place}]")
             for place, value in enumerate(expected)
         ]
     elif kind is torch.Tensor:
@@ -79,9 +80,9 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, where: str = "the 
         if expected.is_floating_point() != got.is_floating_point() or got.is_complex():
             return f"{where} should hold numbers like {expected.dtype}, but holds {got.dtype}", ""
         flat = (tensor.flatten().tolist() for tensor in (expected, got))
-        return _difference_of_numbers(*flat, expected.shape, tolerance, where)
+        return _difference_of_numbers(*flat, expected.shape, tolerance, path)
     elif kind == int | float:
-        return _difference_of_numbers([expected], [got], (), tolerance, where)
+        return _difference_of_numbers([expected], [got], (), tolerance, path)
     elif expected != got:
         return (
             f"{where} is {_short(got)}, which is not right",
@@ -91,7 +92,7 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, where: str = "the 
 
 
 def _difference_of_numbers(
-    expected: list, got: list, shape: tuple, tolerance: Tolerance, where: str
+    expected: list, got: list, shape: tuple, tolerance: Tolerance, path: str
 ) -> Found:
     """The largest distance in words, and the first pair that lies too far apart."""
     if not all(isinstance(value, int) for value in (*expected, *got)):
@@ -105,14 +106,19 @@ def _difference_of_numbers(
     if first is None:
         return None
     index = [int(i) for i in torch.unravel_index(torch.tensor(first), shape)]
-    place = f"at {index}: " if index else ""
+    spots = [f"part {path}"] * bool(path) + [f"at {index}"] * bool(index)
+    place = ", ".join(spots) + ": " * bool(spots)
     values = f"{place}expected {_digits(expected[first])}, got {_digits(got[first])}"
     if not all(distance < math.inf for distance in apart):
-        return f"{where} holds values that are not finite", values
-    bound = f" where at most {allowed:.3g} is allowed"
+        return f"{_called(path)} holds values that are not finite", values
+    bound = f", where at most {allowed:.3g} is allowed"
     if isinstance(apart[first], int) and allowed < 1:
         bound = ""
-    return f"{where} differs by {_double(max(apart)):.3g}{bound}", values
+    return f"{_called(path)} differs by {_double(max(apart)):.3g} from the right one{bound}", values
+
+
+def _called(path: str) -> str:
+    return f"part {path} of the answer" if path else "the answer"
 
 
 def _digits(value: float) -> str:

@@ -17,12 +17,13 @@ from helpers import passes
 from helpers.dataset import normalization_of
 from helpers.graphs.effects import is_torch, nodes_in
 from helpers.graphs.errors import UnsupportedCase
-from helpers.graphs.operations import bare_name, called_module
+from helpers.graphs.operations import bare_name, called_module, is_in_place
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.equalization import equalize
 from helpers.quantization.plan import INPUT, WINDOW, Plan, PlanOp, Recipe
 from helpers.quantization.verify import agree, verify_plan
 
+aten = torch.ops.aten
 # In the example: few networks have a dimension of this size, which could be taken for the images.
 IMAGES = 5
 
@@ -38,6 +39,7 @@ def make_plan(
     """
     example = torch.zeros(IMAGES, *input_shape)
     folded = _folded(model, example)
+    _make_new(folded.graph)
     run = _Run(folded)
     run.run(example.clone())
     edges = _edges(run)
@@ -79,6 +81,29 @@ def _folded(model, example):
             reasons.append(error.reason.partition(" (mark")[0])
     reason = "; nor on the other route: ".join(dict.fromkeys(reasons))
     raise QuantizationError(f"plan: {reason}. Rewrite what is named here")
+
+
+def _make_new(graph):
+    """Let what an operation of ATen writes into a slice make a new value, for those who read it
+    later.
+    """
+    for node in [*graph.nodes]:
+        written = node.target if isinstance(node.target, torch._ops.OpOverload) else None
+        if written is None or not is_in_place(written) or node.args[0].target != aten.slice.Tensor:
+            continue
+        part = node.args[0]
+        makes_new = getattr(getattr(aten, bare_name(written)[:-1]), written._overloadname, None)
+        if makes_new is None:  # as of normal_
+            continue
+        with graph.inserting_before(node):
+            new = graph.call_function(makes_new, node.args)
+            node.replace_all_uses_with(new)
+            while part.target == aten.slice.Tensor:
+                part, *where = part.args
+                new = graph.call_function(aten.slice_scatter.default, (part, new, *where))
+                for user in [user for user in part.users if user > node]:
+                    user.replace_input_with(part, new)
+        graph.erase_node(node)
 
 
 class _Run(fx.Interpreter):

@@ -113,7 +113,7 @@ DIFFERENT = [
     (None, 0, "None", USUAL),
     ([1], None, "is a return missing?", USUAL),
     ([T([1]), T([2])], [T([1]), None], "but is None", USUAL),
-    ({"a": [T([1.0]), 2]}, {"a": [T([1.0]), 3]}, 'the answer["a"][1] differs', USUAL),
+    ({"a": [T([1.0]), 2]}, {"a": [T([1.0]), 3]}, 'part ["a"][1] of the answer differs', USUAL),
     (1, 10**400, "differs by inf", USUAL),
     (1.0, -(10**400), "not finite", USUAL),
     (T([-1]), T([2**64 - 1], dtype=torch.uint64), "differs by 1.84e+19", USUAL),
@@ -141,6 +141,19 @@ def test_equal_answers_have_no_difference(expected, got, tolerance):
 def test_a_difference_is_named(expected, got, says, tolerance):
     words = difference(expected, got, tolerance)[0]
     assert says in words and ("return missing" in words) == (got is None)
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "values"),
+    [
+        (1, 2, "expected 1, got 2"),
+        ([1, 2], [1, 3], "part [1]: expected 2, got 3"),
+        (T([0, 1]), T([0, 2]), "at [1]: expected 1, got 2"),
+        ({"a": T([0, 1])}, {"a": T([0, 2])}, 'part ["a"], at [1]: expected 1, got 2'),
+    ],
+)
+def test_the_first_value_that_differs_is_named_with_its_place(expected, got, values):
+    assert difference(expected, got, EXACT)[1] == values
 
 
 @pytest.mark.parametrize("large", [2**24 + 1, 2**53 + 1, -(2**63) + 1])

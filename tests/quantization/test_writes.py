@@ -39,6 +39,14 @@ def written_between(m, y):
     return z + y
 
 
+def written_into_slices(m, y):
+    """By the route export, for fx does not iterate over a shape."""
+    y = y + torch.zeros(*y.shape)
+    y[:, :2] = 0.1
+    y[:, 1:, ::2, 1:] = y[:, :1, ::2, 1:]
+    return m.b(y) + y
+
+
 FOLLOWED = [
     unassigned(lambda m, y: F.relu_(y)),
     unassigned(lambda m, y: y.clamp_(-0.1, 0.2)),
@@ -48,6 +56,7 @@ FOLLOWED = [
     lambda m, y: m.b(m.relu(y)) + y,  # both read what ReLU wrote
     lambda m, y: m.relu(m.b(y)) + y,
     written_between,
+    written_into_slices,
 ]
 
 

@@ -220,6 +220,19 @@ def test_the_reference_is_a_rounded_network():
     assert reference(layer, *IMAGES, IMAGES) == pytest.approx(expected, abs=0.01)
 
 
+@torch.no_grad()
+def test_the_reference_rounds_behind_a_batch_norm():
+    """As a folded network does: before the norm, its large constant would cost nothing."""
+    layer = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4)).eval()
+    layer[1].bias.fill_(100)
+    exact = layer(*IMAGES)
+    scales = layer[0].weight.abs().amax((1, 2, 3), keepdim=True) / 127
+    weight = scales * (layer[0].weight / scales).round()
+    by_hand = layer[1](torch.nn.functional.conv2d(rounded(*IMAGES, *IMAGES), weight))
+    expected = decibels(exact, rounded(by_hand, exact))
+    assert reference(layer, *IMAGES, IMAGES) == pytest.approx(expected, abs=0.01)
+
+
 def test_folding_by_torch_has_its_row():
     found = wild.outcome("torch fuse", right().eval(), IMAGES)
     assert found["result"] == "right" and found["folded"] == 2

@@ -8,6 +8,7 @@ with unit inputs.
 import torch
 import torch.nn.functional as F
 from driver import RUNS, VIEWS, build, describe, execute
+from networks import between, model_cases, model_edges, normal, statistics
 
 from helpers.checks.compare import Tolerance
 from helpers.checks.specification import Assignment, Case, Item
@@ -15,41 +16,22 @@ from helpers.checks.specification import Assignment, Case, Item
 CLOSE = Tolerance(relative=1e-8, absolute=1e-10)
 
 
-def _normal(rng, *shape):
-    return torch.randn(*shape, generator=rng, dtype=torch.float64)
-
-
-def _between(rng, low, high):
-    return torch.randint(low, high + 1, (1,), generator=rng).item()
-
-
-def _statistics(rng, channels):
-    """BatchNorm parameters with small variances, so that eps matters, and with negative gammas."""
-    return {
-        "gamma": _normal(rng, channels),
-        "beta": _normal(rng, channels),
-        "mean": _normal(rng, channels),
-        "var": torch.rand(channels, generator=rng, dtype=torch.float64) * 0.05 + 1e-3,
-        "eps": 1e-3 * _between(rng, 1, 9),
-    }
-
-
 # 1. the affine form ------------------------------------------------------------------------------
 
 
 def _affine_cases(rng):
     return [
-        Case(f"{kind} statistics", _statistics(rng, _between(rng, 2, 9)))
+        Case(f"{kind} statistics", statistics(rng, between(rng, 2, 9)))
         for kind in ("ordinary", "other")
     ]
 
 
 def _affine_edges(rng):
-    plain, tiny = _statistics(rng, 5), _statistics(rng, 4)
+    plain, tiny = statistics(rng, 5), statistics(rng, 4)
     return [
         Case("a layer without gamma and beta", plain | {"gamma": None, "beta": None}),
         Case("variances near zero", tiny | {"var": tiny["var"] * 1e-7}),
-        Case("a single channel", _statistics(rng, 1)),
+        Case("a single channel", statistics(rng, 1)),
     ]
 
 
@@ -72,17 +54,17 @@ def _affine_oracle(inputs, probe):
 
 
 def _batch(rng, shape):
-    return _normal(rng, *shape) * 2 + 1
+    return normal(rng, *shape) * 2 + 1
 
 
 def _update_cases(rng):
     cases = []
     for shape in ((3, 4, 2, 2), (2, 5, 3, 1)):
         mean, var = (
-            _normal(rng, shape[1]),
+            normal(rng, shape[1]),
             torch.rand(shape[1], generator=rng, dtype=torch.float64) + 0.5,
         )
-        momentum = 0.05 * _between(rng, 1, 9)
+        momentum = 0.05 * between(rng, 1, 9)
         inputs = {
             "x": _batch(rng, shape),
             "running_mean": mean,
@@ -115,12 +97,10 @@ def _train_cases(rng):
     for shape in ((3, 4, 2, 2), (2, 5, 3, 2)):
         inputs = {
             "x": _batch(rng, shape),
-            "gamma": _normal(rng, shape[1]),
-            "beta": _normal(rng, shape[1]),
+            "gamma": normal(rng, shape[1]),
+            "beta": normal(rng, shape[1]),
         }
-        cases.append(
-            Case(f"a batch of shape {shape}", inputs | {"eps": 1e-2 * _between(rng, 1, 9)})
-        )
+        cases.append(Case(f"a batch of shape {shape}", inputs | {"eps": 1e-2 * between(rng, 1, 9)}))
     return cases
 
 
@@ -129,8 +109,8 @@ def _train_edges(rng):
     # shapes.
     inputs = {
         "x": _batch(rng, (2, 3, 3, 3)),
-        "gamma": _normal(rng, 3),
-        "beta": _normal(rng, 3),
+        "gamma": normal(rng, 3),
+        "beta": normal(rng, 3),
         "eps": 0.1,
     }
     return [Case("as many rows as channels", inputs)]
@@ -153,12 +133,12 @@ def _train_oracle(inputs, probe):
 
 
 def _fold_inputs(rng, shape, channels, bias=True, **more):
-    inputs = {"weight": _normal(rng, *shape), "bias": _normal(rng, channels) if bias else None}
-    return inputs | {"a": _normal(rng, channels), "b": _normal(rng, channels)} | more
+    inputs = {"weight": normal(rng, *shape), "bias": normal(rng, channels) if bias else None}
+    return inputs | {"a": normal(rng, channels), "b": normal(rng, channels)} | more
 
 
 def _linear_cases(rng):
-    size = _between(rng, 3, 8)
+    size = between(rng, 3, 8)
     return [
         Case("with a bias", _fold_inputs(rng, (size, size + 1), size)),
         Case("without a bias", _fold_inputs(rng, (size, 2), size, bias=False)),
@@ -256,7 +236,7 @@ def _transposed_oracle(inputs, probe):
 def _before_inputs(rng, shape, groups, bias=True):
     inputs = _fold_inputs(rng, shape, shape[0], bias=bias, groups=groups)
     channels = shape[1] * groups
-    return inputs | {"a": _normal(rng, channels), "b": _normal(rng, channels)}
+    return inputs | {"a": normal(rng, channels), "b": normal(rng, channels)}
 
 
 def _before_cases(rng):
@@ -296,127 +276,6 @@ def _before_oracle(inputs, probe):
 
 
 # 8. a whole model --------------------------------------------------------------------------------
-
-
-def _conv_layer(
-    rng, name, cin, cout, kernel=3, groups=1, bias=False, stride=1, dilation=1, padding=None
-):
-    return {
-        "kind": "conv", "name": name, "weight": _normal(rng, cout, cin // groups, kernel, kernel),
-        "bias": _normal(rng, cout) if bias else None, "stride": stride, "groups": groups,
-        "dilation": dilation,
-        "padding": kernel // 2 if padding is None else padding,
-    }  # fmt: skip
-
-
-def _bn_layer(rng, name, channels, training=False, **without):
-    parts = _statistics(rng, channels) | without
-    return {
-        "kind": "bn",
-        "name": name,
-        "weight": parts["gamma"],
-        "bias": parts["beta"],
-        "mean": parts["mean"],
-        "var": parts["var"],
-        "eps": parts["eps"],
-        "training": training,
-        "channels": channels,
-    }
-
-
-def _relu(name):
-    return {"kind": "relu", "name": name}
-
-
-def _model_case(rng, label, layers, kept):
-    """`kept` are the positions of the layers that must be left after folding."""
-    images = _normal(rng, 3, 3, 6, 6)
-    return Case(label, {"layers": layers}, {"x": images, "kept": kept})
-
-
-def _model_cases(rng):
-    plain = [
-        _conv_layer(rng, "c1", 3, 4),
-        _bn_layer(rng, "b1", 4),
-        _relu("r1"),
-        _conv_layer(rng, "c2", 4, 4, groups=4),
-        _bn_layer(rng, "b2", 4),
-        _relu("r2"),
-        _conv_layer(rng, "c3", 4, 5, kernel=1, bias=True),
-    ]
-    apart = [_conv_layer(rng, "c1", 3, 4, stride=2), _relu("r1"), _bn_layer(rng, "b1", 4)]
-    return [
-        _model_case(rng, "convolutions, norms and activations", plain, [0, 2, 3, 5, 6]),
-        _model_case(rng, "a norm that follows an activation", apart, [0, 1, 2]),
-    ]
-
-
-def _model_edges(rng):
-    training = [
-        _conv_layer(rng, "c1", 3, 4),
-        _bn_layer(rng, "b1", 4, training=True),
-        _bn_layer(rng, "b2", 4),
-    ]
-    shared = _conv_layer(rng, "c1", 3, 3, bias=True)
-    twice = [
-        shared,
-        _bn_layer(rng, "b1", 3),
-        _relu("r1"),
-        shared,
-        _bn_layer(rng, "b2", 3),
-        _relu("r1"),
-        shared,
-    ]
-    first = [
-        _bn_layer(rng, "b1", 3),
-        _conv_layer(rng, "c1", 3, 3),
-        _relu("r1"),
-        _conv_layer(rng, "c2", 3, 3),
-    ]
-    dilated = [
-        _conv_layer(rng, "c1", 3, 4, bias=True, stride=2, dilation=2),
-        _bn_layer(rng, "b1", 4, gamma=None, beta=None),
-    ]
-    untracked = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4, mean=None, var=None)]
-    row = [_conv_layer(rng, "c1", 3, 4), *(_bn_layer(rng, name, 4) for name in ("b1", "b2", "b3"))]
-    padded = [
-        _conv_layer(rng, "c1", 3, 4, padding=0),
-        _bn_layer(rng, "b1", 4),
-        _conv_layer(rng, "c2", 4, 3, padding=2),
-        _bn_layer(rng, "b2", 3),
-    ]
-    asleep = _model_case(
-        rng, "a norm in training mode in a network that is not", training, [0, 1, 2]
-    )
-    asleep.inputs["training"] = False
-    norm = _bn_layer(rng, "b1", 3)
-    conv, other = _conv_layer(rng, "c1", 3, 3), _conv_layer(rng, "c2", 3, 3)
-    return [
-        _model_case(rng, "a norm in training mode, then one that is not", training, [0, 1, 2]),
-        _model_case(
-            rng, "one convolution used three times, once without a norm", twice, [0, 2, 3, 5, 6]
-        ),
-        _model_case(rng, "three norms in a row", row, [0]),
-        _model_case(rng, "paddings that change the size of the images", padded, [0, 2]),
-        _model_case(
-            rng,
-            "one norm after two convolutions and an activation",
-            [conv, norm, _relu("r1"), norm, other, norm],
-            [0, 2, 3, 4],
-        ),
-        _model_case(rng, "one norm before and after a convolution", [norm, conv, norm], [0, 1]),
-        _model_case(
-            rng, "a norm as the first layer and a convolution as the last", first, [0, 1, 2, 3]
-        ),
-        _model_case(
-            rng,
-            "a convolution with stride and dilation, a norm without gamma and beta",
-            dilated,
-            [0],
-        ),
-        _model_case(rng, "a norm without running statistics", untracked, [0, 1]),
-        asleep,
-    ]
 
 
 def _model_oracle(inputs, probe):
@@ -526,9 +385,9 @@ ITEMS = (
     _item(
         "fold_model",
         14,
-        _model_cases,
+        model_cases,
         _model_oracle,
-        _model_edges,
+        model_edges,
         "In which cases does the network compute something else once a norm is folded? Name them "
         "first",
         "Fold only a norm that directly follows a convolution and uses its running statistics, "

@@ -34,6 +34,17 @@ def test_a_new_working_copy_has_everything_and_the_answers_that_were_there(cours
     assert lab.bring_up_to_date(work) == []
 
 
+def test_assignments_arrive_as_they_are_handed_out_and_never_with_their_solutions(course):
+    notebooks, work = course
+    for name, beside in (("a1", "visible.safetensors"), ("a2", "specification.py")):
+        (notebooks / "assignments" / name).mkdir(parents=True)
+        for file in (f"{name}.ipynb", beside):
+            (notebooks / "assignments" / name / file).write_text(name, encoding="utf-8")
+    lab.bring_up_to_date(work)
+    arrived = {path for path in contents(work) if path.startswith("assignments")}
+    assert arrived == {"assignments/a1/a1.ipynb", "assignments/a1/visible.safetensors"}
+
+
 def test_an_update_replaces_what_was_not_touched_and_puts_the_rest_beside(course):
     notebooks, work = course
     lab.bring_up_to_date(work)

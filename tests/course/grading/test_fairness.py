@@ -175,6 +175,15 @@ def test_the_function_itself_is_out_of_reach_while_its_exercise_is_answered(name
     exec(call, names)
 
 
+def test_a_long_line_is_cut_where_one_sees_it(tmp_path):
+    path = tmp_path / "answer.py"
+    path.write_text("torch.quantize_per_tensor(x, 0.1, 0, torch.quint8)" + " + (0)" * 9)
+    names = {"torch": torch, "x": torch.rand(2)}
+    cut = pytest.raises(Exception, match=r"line 1 \(torch\.quan.*\.\.\.\) calls torch")
+    with cut, Guard(["torch.quantize*"]):
+        exec(compile(path.read_text(), path, "exec"), names)
+
+
 TESTS_OF_ONES_OWN = """import numpy, torch
 from torch import nn
 from torch.nn.functional import *

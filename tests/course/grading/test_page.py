@@ -150,6 +150,15 @@ def test_a_page_can_be_read_by_its_headings_and_tells_each_case(page):
     assert "<img" not in page and "[image: a plot]" in page and 'lang="en"' in page
 
 
+def test_the_page_of_what_could_not_be_read_says_so_once(room, a1, monkeypatch):
+    left_empty = {"padding_answer": SCORES["padding_answer"] | {"comment": feedback.LEFT_EMPTY}}
+    monkeypatch.setattr(record, "scores", lambda *_: SCORES | left_empty)
+    room.submission("ada", "a1").mkdir(parents=True)
+    page = feedback.render(room, a1, "ada", RESULT | {"readable": False})
+    assert "A remark." in page and "0 of 10" in page
+    assert "it differs" not in page and "No response" not in page and "handed in</h2>" not in page
+
+
 def luminance(colour):
     digits = colour.lstrip("#")
     parts = digits if len(digits) == 6 else "".join(2 * digit for digit in digits)

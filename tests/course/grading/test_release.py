@@ -33,6 +33,13 @@ def solutions(exercise):
             yield cell.source
 
 
+def secret_code(exercise):
+    """What the specification and the files that it imports define."""
+    for path in exercise.folder.rglob("*.py"):
+        if path.name not in ("driver.py", "answers.py"):
+            yield from ast.parse(path.read_text()).body
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_release_holds_what_a_student_needs_and_no_solution_and_no_oracle(name, released):
     exercise, bundle = course.load(name), released(name).folder / "released" / name
@@ -54,8 +61,7 @@ def test_a_release_holds_what_a_student_needs_and_no_solution_and_no_oracle(name
     ]
     given = exercise.driver.read_text()  # holds lines such as `return nn.Sequential(*modules)`
     lines = [line for line in lines if len(line) > TRIVIAL and line not in given]
-    tree = ast.parse((exercise.folder / "specification.py").read_text())
-    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    names = {node.name for node in secret_code(exercise) if isinstance(node, ast.FunctionDef)}
     functions = [
         function for function in names if function.endswith(("_oracle", "_cases", "_edges"))
     ]
@@ -68,68 +74,82 @@ def test_a_release_holds_what_a_student_needs_and_no_solution_and_no_oracle(name
         )
 
 
-def test_an_edition_holds_the_course_and_nothing_that_is_secret(released, tmp_path, monkeypatch):
-    made = {
-        name: released(name).folder / "released" / name for name in ("a1", "a5")
-    }  # before `release` is replaced
-    monkeypatch.setattr(release, "release", lambda _, one: made[one.folder.name])
+@pytest.fixture(scope="module")
+def edition(released, tmp_path_factory):
+    """The folder of an unpacked edition with two assignments."""
+    folder = tmp_path_factory.mktemp("edition")
+    made = {name: released(name).folder / "released" / name for name in ("a1", "a5")}
     exercises = [course.load(name) for name in made]
-    with zipfile.ZipFile(release.edition(Classroom.open(tmp_path), exercises)) as archive:
-        archive.extractall(tmp_path)
-    edition = tmp_path / "course"
-    files = {
-        path.relative_to(edition).as_posix(): path for path in edition.rglob("*") if path.is_file()
-    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(release, "release", lambda _, one: made[one.folder.name])
+        with zipfile.ZipFile(release.edition(Classroom.open(folder), exercises)) as archive:
+            archive.extractall(folder)
+    return folder / "course"
+
+
+def files_of(edition):
+    """By name, so that a test reads as what a student sees."""
+    files = [path for path in edition.rglob("*") if path.is_file()]
+    return {path.relative_to(edition).as_posix(): path for path in files}
+
+
+def test_an_edition_holds_the_course_and_the_assignments(edition):
+    files = files_of(edition)
     assert {"helpers/__init__.py", "notebooks/01_batchnorm_math.ipynb", "environment.yml"} <= set(
         files
     )
     assert any(name.startswith("notebooks/exercises/") for name in files)
-    guides = files["README.md"].read_text() + files["Makefile"].read_text()
-    assert "\ncd course\nmake lab" in guides and not re.search(r"git (clone|pull)", guides)
-    assert "make lab" in guides and "\nlab: " in guides and "notebooks/assignments" in guides
-    lessons = [
-        text_of(name, path.read_bytes())
+    bundles = [name for name in files if name.startswith("notebooks/assignments/")]
+    assert {name.split("/")[2] for name in bundles} == {"a1", "a5"}
+
+
+def test_the_guides_of_an_edition_offer_what_is_in_it_and_speak_of_no_repository(edition):
+    readme, makefile = ((edition / name).read_text() for name in ("README.md", "Makefile"))
+    guides = readme + makefile
+    assert "\ncd course\nmake lab" in readme and not re.search(r"git (clone|pull)", guides)
+    assert "work/assignments" in readme
+    lessons = [text_of(path.name, path.read_bytes()) for path in edition.glob("notebooks/[0-9]*")]
+    of_teachers = r"INSTRUCTOR|CONTRIBUTING|tests\b|course grade"
+    assert not re.search(of_teachers, "\n".join([guides, *lessons]))
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    assert set(re.findall(r"`make (?!run|clean)(\w+)", guides)) <= targets and "lab" in targets
+    phony = re.search(r"^\.PHONY: (.*)", makefile, re.MULTILINE)[1]
+    assert set(phony.split()) == targets
+
+
+def secrets_of(exercise):
+    """Oracles, recorded answers and solutions, as texts."""
+    specification = (exercise.folder / "specification.py").read_text()
+    nodes = ast.parse(specification).body
+    oracles = [node for node in nodes if getattr(node, "name", "").endswith("_oracle")]
+    texts = [ast.get_source_segment(specification, node).split("\n", 1)[1] for node in oracles]
+    parts = re.split(r"\n# %% .*", (exercise.folder / "answers.py").read_text())[1:]
+    texts += [text.strip() for text in (*parts, *solutions(exercise))]
+    return [text for text in texts if text]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_edition_holds_nothing_that_is_secret(name, edition):
+    exercise, files = course.load(name), files_of(edition)
+    read = {
+        name: text_of(name, path.read_bytes())
         for name, path in files.items()
-        if re.match(r"notebooks/\d", name)
-    ]
-    assert not re.search(
-        r"INSTRUCTOR|CONTRIBUTING|tests\b|course grade", "\n".join([guides, *lessons])
-    )
-    assert set(re.findall(r"`make (?!run|clean)(\w+)", guides)) <= set(
-        re.findall(r"^(\w+): ", guides, re.MULTILINE)
-    )
-    phony = re.search(r"^\.PHONY: (.*)", guides, re.MULTILINE)[1].split()
-    assert set(phony) == set(re.findall(r"^([a-z-]+):", guides, re.MULTILINE))
-    assert {name.split("/")[2] for name in files if name.startswith("notebooks/assignments/")} == {
-        "a1",
-        "a5",
-    }
-    read = [
-        name
-        for name in files
         if not name.startswith("data/") and not name.endswith((".svg", ".png"))
-    ]
-    everything = "\n".join(text_of(name, files[name].read_bytes()) for name in read)
-    contents = {path.read_bytes() for path in files.values() if path.suffix == ".safetensors"}
-    for exercise in map(course.load, NAMES):
-        secret = (exercise.folder / "specification.py").read_text()
-        oracles = [
-            node for node in ast.parse(secret).body if getattr(node, "name", "").endswith("_oracle")
-        ]
-        texts = [ast.get_source_segment(secret, node).split("\n", 1)[1] for node in oracles]
-        parts = re.split(r"\n# %% .*", (exercise.folder / "answers.py").read_text())[1:]
-        texts += [text.strip() for text in (*parts, *solutions(exercise)) if text.strip()]
-        assert len(texts) > 20 and [text for text in texts if text in everything] == []
-        assert not contents & set(handed_in(exercise).values())
-    assert "make_network.py" not in " ".join(files)
-    words = [sys.executable, "-m", "course", "grade"]
-    settings = {
-        "cwd": edition,
-        "env": os.environ | {"PYTHONPATH": "."},
-        "capture_output": True,
-        "text": True,
     }
-    done = subprocess.run(words, check=False, **settings)
+    everything = "\n".join(read.values())
+    texts = secrets_of(exercise)
+    assert len(texts) > 20 and [text for text in texts if text in everything] == []
+    networks = {path.read_bytes() for path in files.values() if path.suffix == ".safetensors"}
+    assert not networks & set(handed_in(exercise).values())
+    assert "make_network.py" not in " ".join(files)
+
+
+def test_the_menu_of_an_edition_has_no_grading(edition):
+    words = [sys.executable, "-m", "course", "grade"]
+    there = os.environ | {"PYTHONPATH": "."}
+    done = subprocess.run(
+        words, check=False, cwd=edition, env=there, capture_output=True, text=True
+    )
     menu = done.stderr.partition("choose from")[2]
     assert done.returncode == 2 and "train" in menu and "grade" not in menu, done.stderr
 

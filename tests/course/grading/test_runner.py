@@ -65,6 +65,11 @@ def test_a_run_that_is_killed_loses_nothing_and_leaves_nothing(
     assert [*boxes.iterdir(), *room.folder.rglob("*.part")] == []
 
 
+def test_a_run_in_which_nothing_is_new_shows_no_bar(room, a1, capsys):
+    assert runner.run(room, a1) == {"graded": 0, "kept": 0}
+    assert "0it" not in capsys.readouterr().err
+
+
 def test_unsafe_results_are_stamped_and_never_pass_for_safe_ones(room, a1, hand_in, monkeypatch):
     hand_in("ada", answers.solution_cells(a1))
     monkeypatch.setattr(runner.machine, "obstacle", lambda: "no box here")
@@ -88,7 +93,10 @@ def test_the_demonstration_class_from_end_to_end(room, a1):
     assert runner.run(room, a1)["graded"] == len(students) + 1
     told = [line for line in noteworthy(room, a1) if "mona" in line]
     assert len(told) == 1 and "Nothing could be graded: the notebook is not valid JSON" in told[0]
-    totals = export.table(room, ["a1"]).groupby("student")["points"].sum()
+    marks = export.table(room, ["a1"])
+    unread = marks[marks["waiting"]]["student"].nunique()
+    assert f"those of {unread} hand-ins" in noteworthy(room, a1)[-1] and unread > 1
+    totals = marks.groupby("student")["points"].sum()
     expected = {"ada": 88, "bela": 88, "chen": 88, "lena": 88, "dora": 38, "hugo": 76}
     assert totals.to_dict() == {
         student: expected.get(student, 0) for student in [*students, "quin"]
@@ -99,6 +107,7 @@ def test_the_demonstration_class_from_end_to_end(room, a1):
         assert "<script" not in page and "_oracle" not in page and room.secret not in page, student
         assert str(room.folder) not in page
     assert "took longer than 10 s" in pages["hugo"] and "not valid JSON" in pages["mona"]
+    assert "first hint" in pages["dora"] and "first hint" not in pages["mona"]
     assert "waiting" in pages["ada"] and "<math" in pages["ada"]
     files = export.export(room, ["a1"], pseudonyms=True)
     wide = pd.read_csv(files[1])

@@ -1,0 +1,78 @@
+"""The part of the results page on other tools: what they make of the same networks, measured here.
+
+Each table is read from the file in data/results/ that a benchmark wrote.
+"""
+
+from pathlib import Path
+
+import pandas as pd
+
+from course.reference.table import FOLDER, as_markdown
+
+OUTCOMES = ("right", "refused", "wrong", "crashed")
+STEPS = (
+    *("optimize", "optimize fx", "optimize export", "prune", "quantize", "onnx"),
+    *("torch fuse", "Torch-Pruning", "torchao PT2E", "ONNX Runtime"),
+)
+QUANTIZED = (
+    "**8 bits.** *dense*, quantized by each tool with the same calibration images ({draws} draws of"
+    " them): test accuracy in per cent."
+)
+PRUNED = (
+    "**Pruning.** *dense*, cut to half of its multiply-adds and trained for {epochs} epochs by the"
+    " same schedule ({seeds} seeds): the best way of each tool, chosen on validation images."
+)
+WILD = (
+    "**Networks of others.** Untrained networks of timm and transformers, small, with random"
+    " statistics of BatchNorm; each answer is compared with that of the network itself. *right %*"
+    " is the share of those four. *optimize* takes the better of its two routes; the last four rows"
+    " are other tools on the same networks."
+)
+
+
+def sections(folder: Path = FOLDER) -> list[str]:
+    """All tables, each under the sentence that says what was compared."""
+    quality = pd.read_csv(folder / "pruning_quality.csv").query("stage == 'compared'")
+    quantized = pd.read_csv(folder / "quantization_accuracy.csv")
+    counts = {"epochs": quality.epochs.max(), "seeds": quality.seed.nunique()}
+    return [
+        QUANTIZED.format(draws=quantized.draw.nunique()),
+        as_markdown(int8(quantized)),
+        PRUNED.format(**counts),
+        as_markdown(pruned(quality)),
+        WILD,
+        as_markdown(wild(pd.read_csv(folder / "wild.csv"))),
+    ]
+
+
+def int8(rows: pd.DataFrame) -> pd.DataFrame:
+    """The accuracy of every tool's int8 network, the best mean first."""
+    found = rows.groupby("name").accuracy.agg(["mean", "min", "max"])
+    found = found.sort_values("mean", ascending=False).map("{:.2f}".format)
+    return found.rename(columns={"min": "lowest", "max": "highest"}).reset_index(names="tool")
+
+
+def pruned(rows: pd.DataFrame) -> pd.DataFrame:
+    """What each tool's pruned network has left, and its accuracy after the same training."""
+    found = rows.groupby("method").agg(
+        macs=("macs", "mean"),
+        parameters=("parameters", "mean"),
+        mean=("test", "mean"),
+        lowest=("test", "min"),
+        highest=("test", "max"),
+    )
+    sizes = found[["macs", "parameters"]].map("{:,.0f}".format)
+    accuracies = found[["mean", "lowest", "highest"]].map("{:.2%}".format)
+    table = sizes.join(accuracies).rename(columns={"macs": "multiply-adds"})
+    return table.sort_values("mean", ascending=False).reset_index(names="tool")
+
+
+def wild(rows: pd.DataFrame) -> pd.DataFrame:
+    """How many of others' networks had which outcome in each step."""
+    counts = rows[rows.result.isin(OUTCOMES)].pivot_table(
+        "network", "step", "result", aggfunc="count", fill_value=0
+    )
+    steps = [step for step in STEPS if step in counts.index]
+    counts = counts.reindex(index=steps, columns=OUTCOMES, fill_value=0)
+    share = counts.right / counts.sum(axis=1)
+    return counts.assign(**{"right %": share.map("{:.1%}".format)}).reset_index(names="step")

@@ -1,0 +1,64 @@
+"""Who is called how often."""
+
+from graphs.making import RELU, case, conv
+
+
+def calls_cases(rng):
+    """What the instant check asks, too."""
+    return [chain(rng), two_inputs(rng)]
+
+
+def calls_edges(rng):
+    """What is easily forgotten. All layers of several graphs are drawn before the first graph."""
+    twice = {"c": conv(rng), "again": {"same_as": "c"}}
+    alike = conv(rng)
+    return [
+        two_names(rng),
+        two_names_called(rng, twice),
+        case(rng, "a name that nobody calls", twice, "x input; a layer c x; out output a"),
+        alike_modules(rng, alike),
+        activation_under_two_names(rng),
+        unread_call(rng),
+        case(rng, "no module at all", {}, "x input; a function mul x $; out output a"),
+    ]
+
+
+def chain(rng):
+    layers = {"c": conv(rng), "r": RELU}
+    nodes = "x input; a layer c x; b layer r a; d layer c b; e layer r d; g layer c e; out output g"
+    return case(rng, "a chain", layers, nodes)
+
+
+def two_inputs(rng):
+    layers = {"c": conv(rng), "d": conv(rng)}
+    nodes = "x input; y input; a layer c x; b layer d y; s function add a b; out output s"
+    return case(rng, "two inputs", layers, nodes)
+
+
+def two_names(rng):
+    layers = {"c": conv(rng), "again": {"same_as": "c"}, "d": conv(rng)}
+    nodes = "x input; a layer c x; b layer again a; e layer d b; out output e"
+    return case(rng, "one module under two names", layers, nodes)
+
+
+def two_names_called(rng, twice):
+    nodes = "x input; a layer c x; b layer again a; e layer c b; out output e"
+    return case(rng, "one name called twice, and another", twice, nodes)
+
+
+def alike_modules(rng, alike):
+    layers = {"c": alike, "d": alike, "r": RELU, "s": RELU}
+    nodes = "x input; a layer c x; b layer r a; e layer d b; f layer s e; out output f"
+    return case(rng, "modules that are alike", layers, nodes)
+
+
+def activation_under_two_names(rng):
+    layers = {"r": RELU, "again": {"same_as": "r"}}
+    nodes = "x input; a layer r x; b function mul a $; e layer again b; out output e"
+    return case(rng, "an activation under two names", layers, nodes)
+
+
+def unread_call(rng):
+    layers = {"c": conv(rng)}
+    nodes = "x input; a layer c x; b layer c a; out output a"
+    return case(rng, "a call that nobody reads", layers, nodes)

@@ -1,0 +1,77 @@
+"""Graphs with dead nodes; `removed` are those that have to go."""
+
+from graphs.making import ACTIVE_DROPOUT, RELU, asleep, bn, case, conv
+
+
+def dead_cases(rng):
+    """What the instant check asks, too."""
+    return [dead_chain(rng), nothing_dead(rng)]
+
+
+def dead_edges(rng):
+    """What is easily forgotten."""
+    return [
+        unread_input(rng),
+        in_place_method(rng),
+        in_place_on_what_nobody_else_reads(rng),
+        another_in_place_method(rng),
+        asleep(layers_in_both_modes(rng)),
+        long_dead_chain(rng),
+    ]
+
+
+def dead_chain(rng):
+    layers = {"c": conv(rng), "r": RELU}
+    nodes = (
+        "x input; a layer c x; d function mul a $; e layer r d; f function add e $; "
+        "b function mul a $; out output b"
+    )
+    return case(rng, "a dead chain", layers, nodes, removed=[*"def"])
+
+
+def nothing_dead(rng):
+    nodes = "x input; a function mul x $; b layer r a; out output a b"
+    return case(rng, "nothing dead", {"r": RELU}, nodes, removed=[])
+
+
+def unread_input(rng):
+    nodes = "x input; y input; a function mul x $; b function relu y; out output a"
+    return case(rng, "an input that nobody reads", {}, nodes, removed=["b"])
+
+
+def in_place_method(rng):
+    nodes = (
+        "x input; a function mul x $; d method neg a; e method type_as a x; m method add_ a $; "
+        "out output a"
+    )
+    return case(rng, "an in-place method", {}, nodes, removed=[*"de"])
+
+
+def in_place_on_what_nobody_else_reads(rng):
+    nodes = (
+        "x input; a function mul x $; d function mul a $; m method add_ d $; e function relu m; "
+        "out output a"
+    )
+    return case(rng, "an in-place method on what nobody else reads", {}, nodes, removed=["e"])
+
+
+def another_in_place_method(rng):
+    nodes = "x input; a function mul x $; m method mul_ a $; d method neg a; out output a"
+    return case(rng, "another in-place method", {}, nodes, removed=["d"])
+
+
+def layers_in_both_modes(rng):
+    layers = {"t": bn(rng, True), "n": bn(rng), "p": ACTIVE_DROPOUT}
+    nodes = (
+        "x input; d layer n x; r function relu x; s layer t r; e layer p x; a function mul x $; "
+        "out output a"
+    )
+    return case(rng, "layers in both modes", layers, nodes, removed=[*"de"])
+
+
+def long_dead_chain(rng):
+    nodes = (
+        "x input; a function mul x $; d function mul a $; e function relu a; f function add d e; "
+        "g function mul f $; h function random g; i function mul h $; out output a"
+    )
+    return case(rng, "a long dead chain with two branches", {}, nodes, removed=[*"defghi"])

@@ -1,0 +1,62 @@
+"""Graphs with nodes that change nothing; `removed` are those that have to go."""
+
+from graphs.making import ACTIVE_DROPOUT, DROPOUT, IDENTITY, RELU, asleep, case, conv
+
+
+def identity_cases(rng):
+    """What the instant check asks, too."""
+    return [identity_and_dropout(rng), nothing_to_remove(rng)]
+
+
+def identity_edges(rng):
+    """What is easily forgotten."""
+    return [
+        asleep(dropout_in_training(rng)),
+        two_inputs_and_a_branch(rng),
+        several_readers(rng),
+        called_twice(rng),
+        unread(rng),
+    ]
+
+
+def identity_and_dropout(rng):
+    layers = {"c": conv(rng), "i": IDENTITY, "p": DROPOUT}
+    nodes = "x input; a layer c x; i layer i a; p layer p i; b function mul p $; out output b"
+    return case(rng, "identity and dropout", layers, nodes, removed=[*"ip"])
+
+
+def nothing_to_remove(rng):
+    nodes = "x input; a layer r x; b function mul a $; out output b"
+    return case(rng, "nothing to remove", {"r": RELU}, nodes, removed=[])
+
+
+def dropout_in_training(rng):
+    layers = {"p": ACTIVE_DROPOUT, "q": DROPOUT}
+    nodes = "x input; a function mul x $; p layer p a; q layer q p; out output q"
+    return case(rng, "dropout in training mode", layers, nodes, removed=["q"])
+
+
+def two_inputs_and_a_branch(rng):
+    nodes = (
+        "x input; y input; r function relu x; i layer i x; j layer i y; s function add i r; "
+        "t function sub s j; out output t"
+    )
+    return case(rng, "two inputs and a branch", {"i": IDENTITY}, nodes, removed=[*"ij"])
+
+
+def several_readers(rng):
+    nodes = "x input; i layer i x; a function mul i $; b function sub i a; out output i b"
+    return case(rng, "several readers", {"i": IDENTITY}, nodes, removed=["i"])
+
+
+def called_twice(rng):
+    layers = {"i": IDENTITY, "r": RELU}
+    nodes = "x input; i layer i x; a function mul i $; j layer i a; b layer r j; out output b"
+    return case(rng, "one module called twice", layers, nodes, removed=[*"ij"])
+
+
+def unread(rng):
+    layers = {"i": IDENTITY, "q": DROPOUT}
+    nodes = "x input; i layer i x; a function mul x $; q layer q a; out output a"
+    label = "an identity and a dropout that nobody reads"
+    return case(rng, label, layers, nodes, removed=[*"iq"])

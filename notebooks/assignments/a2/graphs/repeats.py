@@ -1,0 +1,103 @@
+"""Graphs that compute the same thing twice; `removed` are the nodes that have to go."""
+
+from graphs.making import RELU, case
+
+
+def repeat_cases(rng):
+    """What the instant check asks, too."""
+    return [same_product(rng), nothing_twice(rng)]
+
+
+def repeat_edges(rng):
+    """What is easily forgotten."""
+    return [
+        repeats_of_repeats(rng),
+        three_of_a_kind(rng),
+        random_numbers(rng),
+        readers_of_a_random_number(rng),
+        in_place_method(rng),
+        in_place_method_after(rng),
+        methods(rng),
+        modules(rng),
+    ]
+
+
+def same_product(rng):
+    nodes = (
+        "x input; a function mul x 0.5; b function mul x 0.5; c function mul x $; "
+        "s function add a b; t function sub s c; out output t"
+    )
+    return case(rng, "the same product twice", {}, nodes, removed=["b"])
+
+
+def nothing_twice(rng):
+    nodes = "x input; y function mul x $; a function sub x y; b function sub y x; out output a b"
+    return case(rng, "nothing twice", {}, nodes, removed=[])
+
+
+def repeats_of_repeats(rng):
+    nodes = (
+        "x input; a function relu x; c function mul a 2.5; b function relu x; "
+        "d function mul b 2.5; e function sub c d; out output e d"
+    )
+    return case(rng, "repeats of repeats", {}, nodes, removed=[*"bd"])
+
+
+def three_of_a_kind(rng):
+    nodes = (
+        "x input; y input; a function relu x; b function relu y; c function relu x; "
+        "d function relu x; e function add a b; f function add b a; g function add c b; "
+        "h function mul e 1.5; i function mul g 1.5; j function mul h 2.5; k function mul i 2.5; "
+        "out output j k f d"
+    )
+    label = "three of a kind, and others in between"
+    return case(rng, label, {}, nodes, removed=[*"cdgik"])
+
+
+def random_numbers(rng):
+    nodes = (
+        "x input; a function random x; b function random x; c function sub a b; "
+        "d function relu x; e function relu x; out output c d e"
+    )
+    return case(rng, "random numbers", {}, nodes, removed=["e"])
+
+
+def readers_of_a_random_number(rng):
+    nodes = (
+        "x input; a function random x; b function mul a 1.5; c function mul a 1.5; "
+        "d function sub b c; out output b d"
+    )
+    return case(rng, "repeats that read a random number", {}, nodes, removed=["c"])
+
+
+def in_place_method(rng):
+    nodes = (
+        "x input; y function mul x $; a function relu y; m method add_ y $; b function relu y; "
+        "c function sub a b; out output c"
+    )
+    return case(rng, "an in-place method", {}, nodes, removed=[])
+
+
+def in_place_method_after(rng):
+    nodes = (
+        "x input; a function relu x; b function relu x; c function add a b; m method mul_ c $; "
+        "out output c"
+    )
+    return case(rng, "an in-place method after the repeats", {}, nodes, removed=[])
+
+
+def methods(rng):
+    nodes = (
+        "x input; a method neg x; b method neg x; t method type_as x a; c function mul a 1.5; "
+        "d function mul b 1.5; e function add a 1.5; f function relu x; g function relu x; "
+        "out output c d e t f g"
+    )
+    return case(rng, "methods", {}, nodes, removed=["g"])
+
+
+def modules(rng):
+    nodes = (
+        "x input; a layer r x; b layer r x; c function mul a 1.5; d function mul b 1.5; "
+        "out output c d"
+    )
+    return case(rng, "modules", {"r": RELU}, nodes, removed=[])

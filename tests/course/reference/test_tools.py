@@ -1,0 +1,37 @@
+"""The tables on other tools say what the benchmarks' rows say."""
+
+import pandas as pd
+
+from course.reference import tools
+
+
+def test_networks_of_others_are_counted_by_step_and_outcome():
+    outcomes = {"optimize": ["right", "right", "refused", "too slow"], "onnx": ["wrong"]}
+    rows = [
+        {"network": f"net{number}", "step": step, "result": result}
+        for step, results in outcomes.items()
+        for number, result in enumerate(results)
+    ]
+    found = tools.wild(pd.DataFrame(rows)).set_index("step")
+    assert list(found.columns) == [*tools.OUTCOMES, "right %"]
+    assert list(found.loc["optimize"]) == [2, 1, 0, 0, "66.7%"]
+    assert list(found.loc["onnx"]) == [0, 0, 1, 0, "0.0%"]
+
+
+def test_each_tool_has_its_mean_and_range_the_best_first():
+    rows = pd.DataFrame({"name": list("aabb"), "accuracy": [90.0, 92, 93, 95]})
+    found = tools.int8(rows)
+    assert found.to_dict("list") == {
+        "tool": ["b", "a"],
+        "mean": ["94.00", "91.00"],
+        "lowest": ["93.00", "90.00"],
+        "highest": ["95.00", "92.00"],
+    }
+
+
+def test_pruned_networks_are_compared_at_what_they_cost():
+    rows = {"method": ["ours", "theirs", "ours"], "macs": [1000, 1200, 1002]}
+    rows |= {"parameters": [10, 20, 12], "test": [0.9, 0.8, 0.94]}
+    found = tools.pruned(pd.DataFrame(rows)).set_index("tool")
+    assert list(found.loc["ours"]) == ["1,001", "11", "92.00%", "90.00%", "94.00%"]
+    assert list(found.index) == ["ours", "theirs"]
