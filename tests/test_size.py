@@ -18,12 +18,12 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_040,
+    "helpers": 92_380,
     "helpers/graphs": 12_040,
     "helpers/models": 5_900,
     "helpers/passes": 10_700,
     "helpers/pruning": 14_200,
-    "helpers/quantization": 20_460,
+    "helpers/quantization": 20_800,
     "helpers/plots": 5_620,
     "helpers/training": 7_150,
     "helpers/checks": 4_960,
@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 5_990,
     "course/publish": 7_550,
     "course/reference": 11_300,
-    "tests": 201_750,
+    "tests": 202_010,
     "notebooks": 63_770,
 }
 TOKENS_A_LINE = 11
