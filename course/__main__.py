@@ -34,7 +34,7 @@ COMMANDS = {
         "bring README, the page of results and the chart up to date",
     ),
     "run": ("course.commands.run", "run the lessons without a screen"),
-    "report": ("course.commands.pages", "the course as one page that works offline"),
+    "report": ("course.commands.pages", "results, numbers and figures as one page for presenters"),
     "slides": ("course.commands.pages", "a deck of slides per lesson"),
     "demo": ("course.commands.pages", "the networks as one page that computes them in the browser"),
     "hosted": ("course.commands.hosted", "the cell and badges for Colab and Kaggle"),
