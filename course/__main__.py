@@ -102,8 +102,9 @@ def main(words: list[str] | None = None) -> int:
                 parser.exit(1, f"{parser.prog}: {missing}; {remedy}\n")
             command.add_arguments(parser)
     arguments, unknown = overview.parse_known_args(words)
-    if unknown:  # the command says so with its own usage
-        menu.choices[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")
+    if unknown:  # the command, or its own sub-command, says so with its usage
+        complain = getattr(arguments, "complain", menu.choices[arguments.command].error)
+        complain(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         refuse_one_file_for_two(arguments)
         return command.run(arguments) or 0
