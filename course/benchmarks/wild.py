@@ -51,6 +51,7 @@ from course.benchmarks.wild_rivals import NEEDED, RIVALS
 from course.benchmarks.wild_steps import Found, LeftOut, Wrong
 
 SECONDS, GIGABYTES = 120, 8
+NO_MEMORY = ("can't allocate memory", "failed to map segment")  # of a number, of a library
 LONGEST = 3600  # seconds by the clock, for a process that hangs without computing
 COLUMNS = ("result", "reason", "inputs", "seconds", "foldable", "folded", "left", "decibels")
 COLUMNS += ("reference",)
@@ -97,7 +98,7 @@ def outcome(step: str, model: nn.Module, inputs: tuple) -> Found:
         found = {"result": "wrong", "reason": str(error)}
     except Exception as error:
         found = {"result": "refused", "reason": kind(error)}
-        if "can't allocate memory" in str(error) or isinstance(error, MemoryError):
+        if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
             found = {"result": "too large", "reason": f"more than {GIGABYTES} GB"}
         elif not is_refusal(error, NEEDED.get(step, ["helpers"])):
             found = {"result": "crashed", "reason": kind(f"{type(error).__name__}: {error}")}
@@ -127,14 +128,18 @@ def limited(package: str, name: str) -> Callable[[str], Found]:
 
 
 def measured(package: str, name: str, steps: list[str]) -> Iterator[tuple[str, Found]]:
-    """The rows of some steps with one network; after the end of its process in a new one."""
+    """The rows of some steps with one network; in a new process after one that ended, or whose
+    memory was full.
+    """
     worker = None
     for step in steps:
         worker = worker or Worker(limited, package, name)
         try:
-            yield step, worker.ask(step, seconds=LONGEST)
+            found = worker.ask(step, seconds=LONGEST)
         except WorkerError as error:
-            yield step, {"result": "crashed", "reason": kind(error)}
+            found = {"result": "crashed", "reason": kind(error)}
+        yield step, found
+        if found["result"] in ("crashed", "too large"):
             worker.close()
             worker = None
     if worker:

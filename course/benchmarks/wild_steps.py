@@ -218,9 +218,9 @@ def exported(model: nn.Module, inputs: tuple) -> Found:
     The file may be further from the integers than they are from float32 by what two independent
     errors of one size make, 3 dB.
     """
+    model, made = quantized_network(model, inputs)
     from course.benchmarks.quantization_rivals import run_onnx  # loads threads
 
-    model, made = quantized_network(model, inputs)
     made.mode = "integer"
     with tempfile.TemporaryDirectory() as folder:
         run = run_onnx(quantization.to_onnx(made, Path(folder) / "wild.onnx"), threads=1)

@@ -28,11 +28,6 @@ Scores = dict[str, np.ndarray]  # group -> one number for each unit; the larger,
 FEWEST_IMAGES = 16
 
 
-def distances(filters: torch.Tensor) -> torch.Tensor:
-    """Between each two rows. Not by matrix products, which give equal rows a distance."""
-    return torch.cdist(filters, filters, 2, "donot_use_mm_for_euclid_dist")
-
-
 # The score of each filter; `filters` has one in each row. For bn_scale these are BatchNorm's
 # scales.
 OF_WEIGHTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -40,7 +35,11 @@ OF_WEIGHTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     # `scores` takes the root, after the sum over all layers.
     "l2": lambda filters: filters.square().sum(1, dtype=torch.float64),
     "bn_scale": lambda scales: scales.abs().sum(1),
-    "geometric_median": lambda filters: distances(filters.double()).sum(1),
+    # By matrix products, in which the distance of equal filters is not quite 0: rounded to float32,
+    # their scores are equal as well.
+    "geometric_median": lambda filters: (
+        torch.cdist(filters.double(), filters.double()).sum(1).float()
+    ),
 }
 OF_IMAGES = ("taylor",)
 CRITERIA = (*OF_WEIGHTS, "random", *OF_IMAGES)

@@ -178,7 +178,7 @@ def repeated(y):
 def of_five_axes(y):
     """Attention within blocks, as NesT has it."""
     x = y.flatten(2).reshape(-1, 2, 1, 2, 16)
-    return F.scaled_dot_product_attention(x, 2 * x, 3 * x).reshape(y.shape) + y
+    return F.scaled_dot_product_attention(x, 2 * x, 3 * x).mT.reshape(y.shape) + y
 
 
 REFLECTED = nn.Conv2d(8, 8, 3, padding=1, padding_mode="reflect")

@@ -84,6 +84,20 @@ def test_a_table_goes_on_and_chosen_rows_are_made_again(rows, monkeypatch):
     assert again.result == "crashed" and again.reason.startswith("ZeroDivisionError")
 
 
+def test_a_step_after_a_full_memory_starts_anew(rows, monkeypatch):
+    def full(model, inputs):
+        model.full = True
+        raise ImportError("library.so: failed to map segment from shared object")
+
+    def next_step(model, inputs):
+        return {"left": int(hasattr(model, "full"))}
+
+    monkeypatch.setitem(wild.STEPS, "prune", full)
+    monkeypatch.setitem(wild.STEPS, "quantize", next_step)
+    table = rows("--only", "right", "--steps", "prune", "quantize").loc["right"]
+    assert [*table.result] == ["too large", "right"] and table.left["quantize"] == 0
+
+
 WRONG = {
     "another answer": lambda model, *_, **__: (lambda x: model(x) * 1.001, None),
     "another batch": lambda model, *_, **__: (lambda x: model(x) * (1 + (len(x) > 2)), None),

@@ -43,7 +43,9 @@ class Floats(nn.Module):
         super().__init__()
         self.operations = nn.ModuleList(step.module for step in steps)
         for node in [node for step in steps for node in step.module.graph.nodes]:
-            if bare_name(node.target) in REWRITTEN:
+            # Not an input or a module that happens to be called so.
+            calls = node.op in ("call_function", "call_method")
+            if calls and bare_name(node.target) in REWRITTEN:
                 node.op = "call_function"
                 node.target = REWRITTEN[bare_name(node.target)]
         for operation in self.operations:
