@@ -30,20 +30,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def write_report(target: Path) -> list[Path]:
-    """Every lesson in one page, with its figures beside it."""
+    """Results, numbers and figures in one page, with the figures beside it."""
     write_demo(target.with_name("demo.html"))
+    print("results, numbers and figures as a page", flush=True)
     return [report.write_report([*map(runner.executed, runner.lessons())], target)]
 
 
 def write_slides(folder: Path) -> list[Path]:
-    """A deck for each lesson, and the talk, which shows the networks in a frame."""
+    """An index of decks: one for each lesson, and the talk, which shows the networks in a frame."""
     write_demo(folder / "demo.html")
+    notebooks = [runner.executed(path) for path in runner.lessons(talk=True)]
     decks = []
-    for path in runner.lessons(talk=True):
-        notebook = runner.executed(path)
+    for notebook in notebooks:
         print(f"slides of {notebook.stem}", flush=True)
         decks.append(slides.write_deck(notebook, folder / f"{notebook.stem}.html"))
-    return decks
+    return [slides.write_index(decks, notebooks, folder / "index.html")]
 
 
 def write_demo(target: Path, own: dict[str, Path] | None = None) -> list[Path]:

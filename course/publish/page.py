@@ -33,13 +33,9 @@ def style(name: str) -> str:
     )
 
 
-def markdown(text: str, links: dict[str, str] | None = None) -> str:
-    """Turn a markdown cell, with formulas between dollar signs, into HTML; `links` says where links
-    to files lead.
-    """
-    render = mistune.create_markdown(
-        escape=False, plugins=["table"], renderer=Renderer(links or {})
-    )
+def markdown(text: str) -> str:
+    """Turn a markdown cell, with formulas between dollar signs, into HTML."""
+    render = mistune.create_markdown(escape=False, plugins=["table"], renderer=Renderer())
     return with_formulas(text, render, formula)
 
 
@@ -74,20 +70,19 @@ def formula(latex: str, display: str) -> str:
 
 
 class Renderer(mistune.HTMLRenderer):
-    """mistune's own, with coloured code and links that lead somewhere from the page."""
+    """mistune's own, with coloured code and without links that lead nowhere from the page."""
 
-    def __init__(self, links: dict[str, str]):
+    def __init__(self):
         super().__init__(escape=False)
-        self.links = links
 
     def block_code(self, code: str, info: str | None = None) -> str:
         """Coloured when it is Python."""
         return python(code) if info == "python" else f"<pre>{html.escape(code)}</pre>"
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
-        """A link; those in `links` lead elsewhere, and no other notebook is there to lead to."""
-        lost = "://" not in url and ".ipynb" in url and url not in self.links
-        return text if lost else super().link(text, self.links.get(url, url), title)
+        """A link; no other notebook is there to lead to."""
+        lost = "://" not in url and ".ipynb" in url
+        return text if lost else super().link(text, url, title)
 
 
 def python(source: str) -> str:
@@ -112,13 +107,7 @@ def output_html(output: NotebookNode) -> str:
     if "application/vnd.jupyter.widget-view+json" in data:
         return ""
     if "text/html" in data:
-        name = output.get("metadata", {}).get("figure")  # the list of figures leads to its picture
-        shown = (
-            data["text/html"].replace("<img ", f'<img id="{name}" ', 1)
-            if name
-            else data["text/html"]
-        )
-        return f'<div class="shown">{shown}</div>'
+        return f'<div class="shown">{data["text/html"]}</div>'
     if "image/png" in data:
         return f'<img src="data:image/png;base64,{data["image/png"].strip()}" alt="">'
     return f'<pre class="printed">{html.escape(data.get("text/plain", ""))}</pre>'

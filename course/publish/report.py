@@ -1,5 +1,5 @@
-"""The course as one page that works offline: contents, every lesson with its figures and tables,
-provenance.
+"""What a presenter needs, as one page that works offline: results, numbers, and every figure of the
+lessons to copy.
 """
 
 import base64
@@ -12,85 +12,133 @@ from nbformat import NotebookNode
 
 from course.publish import page
 from course.publish.runner import RUN
+from course.reference import ablations, readme
+from course.reference import page as numbers
+from course.reference.chart import alternative_text
+from course.reference.headline import headline, readable
+from course.reference.table import load
 from helpers.files import write_atomically
+
+TITLE = "From BatchNorm to int8"
+PAGES = {"demo.html": "Try the networks", "passes.html": "Follow the passes"}
+SECTIONS = {
+    "results": "Results",
+    "numbers": "Numbers",
+    "figures": "Figures",
+    "provenance": "Where it comes from",
+}
 
 
 def write_report(notebooks: list[Path], target: Path) -> Path:
-    """Write the page of executed notebooks, their figures beside it, and what `write_demo` left
-    there in frames.
+    """Write the page of executed notebooks and their figures beside it; it links to what
+    `write_demo` left there.
     """
-    demo = [*filter(Path.exists, map(target.with_name, ("demo.html", "passes.html")))]
     contents = {path.stem: nbformat.read(path, as_version=4) for path in notebooks}
-    for name, shown in (
-        figure for notebook in contents.values() for figure in page.figures(notebook)
-    ):
-        data = re.search(r"base64,([^\"]+)", shown["text/html"])[
-            1
-        ]  # the SVGs were written when the notebook ran
-        write_atomically(target.parent / "figures" / f"{name}.png", base64.b64decode(data))
-    links = {f"{stem}.ipynb": f"#{stem}" for stem in contents}
-    sections = []
-    for stem, notebook in contents.items():
-        print(f"report of {stem}", flush=True)
-        sections.append(section(stem, notebook, links))
-    menu = [
-        f'<a href="#{stem}">{html.escape(page.title_of(nb))}</a>' for stem, nb in contents.items()
-    ]
-    menu += ['<a href="#demo">Try the networks</a>'] if demo else []
+    write_figures(contents, target.parent / "figures")
+    parts = {
+        "results": results(),
+        "numbers": tables(),
+        "figures": gallery(contents, target.parent / "figures"),
+        "provenance": provenance_table(contents),
+    }
+    menu = [f'<a href="#{name}">{title}</a>' for name, title in SECTIONS.items()]
     menu += [
-        '<a href="#figures">All figures</a>',
-        '<a href="#provenance">Where the numbers come from</a>',
+        f'<a href="{name}">{title}</a>'
+        for name, title in PAGES.items()
+        if target.with_name(name).exists()
+    ]
+    sections = [
+        f'<section id="{name}"><h2>{linked(name, SECTIONS[name])}</h2>{part}</section>'
+        for name, part in parts.items()
     ]
     text = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>From BatchNorm to int8</title><style>{page.style("report")}</style></head>
-<body><nav aria-label="Contents"><strong>From BatchNorm to int8</strong>{"".join(menu)}</nav>
-<main><h1>From BatchNorm to int8</h1>
-{"".join(sections)}{demo_section(demo)}
-{figure_list(contents, target.parent)}{provenance_table(contents)}
+<title>{TITLE}</title><style>{page.style("report")}</style></head>
+<body><nav aria-label="Contents"><strong>{TITLE}</strong>{"".join(menu)}</nav>
+<main>
+{"".join(sections)}
 </main></body></html>"""
     return write_atomically(target, text)
 
 
-def section(stem: str, notebook: NotebookNode, links: dict[str, str]) -> str:
-    """One lesson; its code is folded away, its results are not."""
-    parts = []
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            parts.append(page.markdown(cell.source, links))
-        elif cell.cell_type == "code":
-            folded = f"<details><summary>code</summary>{page.python(cell.source)}</details>"
-            parts.append(folded + page.outputs(cell))
-    return f'<section id="{stem}">{"".join(parts)}</section>'
+def linked(name: str, title: str) -> str:
+    """A heading from which one can copy the address of its place."""
+    return f'<a class="anchor" href="#{name}">{html.escape(title)}</a>'
 
 
-def demo_section(pages: list[Path]) -> str:
-    """Each page in a frame, with a link that opens it alone."""
-    frames = [
-        f'<p><a href="{page.name}">Open {page.name} alone</a></p>'
-        f'<iframe src="{page.name}" title="{page.stem}" loading="lazy"></iframe>'
-        for page in pages
-    ]
-    return (
-        f'<section id="demo"><h1>Try the networks</h1>{"".join(frames)}</section>' if frames else ""
+def write_figures(contents: dict[str, NotebookNode], folder: Path) -> None:
+    """Each figure as a PNG file; the SVG files were written when the lessons ran."""
+    for notebook in contents.values():
+        for name, shown in page.figures(notebook):
+            write_atomically(folder / f"{name}.png", base64.b64decode(picture(shown)))
+
+
+def picture(shown: NotebookNode) -> str:
+    """The PNG of a figure in base64; of a live figure, the picture that stands in for it."""
+    return re.search(r"base64,([^\"]+)", shown["text/html"])[1]
+
+
+def results() -> str:
+    """The chart, for light and for dark rooms, and the four networks that one shows first."""
+    table = readme.shown()
+    dark, light = (
+        f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"
+        for path in (readme.dark_figure(), readme.FIGURE)
+    )
+    chart = (
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
+        f'<img id="chart" src="{light}" alt="{html.escape(alternative_text(table))}"></picture>'
+    )
+    return chart + as_html(numbers.as_markdown(readable(headline(table))))
+
+
+def tables() -> str:
+    """Every network, speed and ablation, and the plan beside what came out."""
+    table = readme.shown()
+    every = load(ablations.ABLATIONS)
+    parts = {
+        "networks": ("Networks", [numbers.NAMES, numbers.as_markdown(numbers.networks(table))]),
+        "speed": ("Speed", numbers.speed()),
+        "plan": ("Planned and achieved", [numbers.as_markdown(numbers.plan(table))]),
+        "ablations": (
+            "Ablations",
+            [ablations.NOTE, numbers.as_markdown(ablations.readable(every))],
+        ),
+    }
+    return "".join(
+        f'<h3 id="{name}">{linked(name, title)}</h3>{as_html(*texts)}'
+        for name, (title, texts) in parts.items()
     )
 
 
-def figure_list(contents: dict[str, NotebookNode], folder: Path) -> str:
-    """Every figure with its description, and the files for re-use; an SVG is there if the lesson
-    was run here.
-    """
-    rows = [
-        f'<tr><td><a href="#{name}">{name}</a></td><td>{html.escape(shown["text/plain"])}</td>'
-        f'<td><a href="figures/{name}.png">PNG</a>'
-        f"{svg * (folder / f'figures/{name}.svg').exists()}</td></tr>"
-        for notebook in contents.values()
-        for name, shown in page.figures(notebook)
-        for svg in [f' <a href="figures/{name}.svg">SVG</a>']
-    ]
-    head = "<tr><th>figure</th><th>what it shows</th><th>for re-use</th></tr>"
+def as_html(*texts: str) -> str:
+    """Paragraphs and tables; a table that is wider than the page scrolls by itself."""
+    shown = page.markdown("\n\n".join(texts))
+    return shown.replace("<table>", '<div class="wide"><table>').replace(
+        "</table>", "</table></div>"
+    )
+
+
+def gallery(contents: dict[str, NotebookNode], folder: Path) -> str:
+    """Every figure, lesson by lesson, with its description and its files."""
+    parts = []
+    for stem, notebook in contents.items():
+        figures = page.figures(notebook)
+        if figures:
+            parts.append(f'<h3 id="{stem}">{linked(stem, page.title_of(notebook))}</h3>')
+        parts += [figure(name, shown, folder) for name, shown in figures]
+    return f'<div class="gallery">{"".join(parts)}</div>'
+
+
+def figure(name: str, shown: NotebookNode, folder: Path) -> str:
+    """A small picture, which leads to the large one; an SVG is there if the lesson was run here."""
+    told = html.escape(shown["text/plain"])
+    svg = f' <a href="figures/{name}.svg">SVG</a>' * (folder / f"{name}.svg").exists()
+    files = f'<a href="figures/{name}.png">PNG</a>{svg}'
+    image = f'<img src="data:image/png;base64,{picture(shown)}" alt="{told}">'
     return (
-        f'<section id="figures"><h1>All figures</h1><table>{head}{"".join(rows)}</table></section>'
+        f'<figure id="{name}"><a href="figures/{name}.png">{image}</a>'
+        f"<figcaption>{linked(name, name)} {files}<br>{told}</figcaption></figure>"
     )
 
 
@@ -109,6 +157,6 @@ def provenance_table(contents: dict[str, NotebookNode]) -> str:
         )
         rows.append(f"<tr><th>{stem}</th><td>{html.escape(told)}</td></tr>")
     return (
-        '<section id="provenance"><h1>Where the numbers come'
-        f" from</h1><table>{''.join(rows)}</table></section>"
+        "<details><summary>The figures, lesson by lesson</summary>"
+        f"<table>{''.join(rows)}</table></details>"
     )

@@ -18,10 +18,23 @@ from helpers.files import write_atomically
 
 # An exercise, or the word "library" alone, would say nothing about the figure that follows.
 HEADING = re.compile(r"^##+ (?!Exercise|The library version)(.+)$", re.M)
-START = (
-    'Reveal.initialize({ hash: true, slideNumber: "c/t", width: 1280, height: 720, plugins:'
-    " [RevealNotes] });"
-)
+# For whoever reads alone, not for a room.
+PAUSE = re.compile(r"^(> )?\*\*A good place to stop\b.*\n*", re.M)
+# A slide with few words is set in larger letters, as far as it has room.
+START = """
+Reveal.initialize({ hash: true, slideNumber: "c/t", width: 1280, height: 720,
+  plugins: [RevealNotes] });
+function fill({ currentSlide: slide }) {
+  if (slide.querySelector("pre, table, img, iframe")) return;
+  for (let size = 44; size >= 30; size -= 2) {
+    slide.style.fontSize = size + "px";
+    if (slide.scrollHeight <= 640 && slide.scrollWidth <= 1280) break;
+  }
+  Reveal.layout();
+}
+Reveal.on("ready", fill);
+Reveal.on("slidechanged", fill);
+"""
 
 
 def write_deck(notebook_path: Path, target: Path) -> Path:
@@ -45,6 +58,27 @@ def write_deck(notebook_path: Path, target: Path) -> Path:
     return write_atomically(target, text)
 
 
+def write_index(decks: list[Path], notebooks: list[Path], target: Path) -> Path:
+    """Write a page that leads to every deck, and to the networks."""
+    rows = []
+    for deck, path in zip(decks, notebooks, strict=True):
+        notebook = nbformat.read(path, as_version=4)
+        title = html.escape(page.title_of(notebook))
+        rows.append(
+            f'<li><a href="{deck.name}">{title}</a>, {len(slides_of(notebook))} slides</li>'
+        )
+    text = f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Slides</title><style>{page.style("report")}</style></head>
+<body><main><h1>Slides</h1>
+<p>In a deck, the arrow keys turn the slides, F fills the screen, S shows the speaker's notes and
+Esc all slides.</p>
+<ul>{"".join(rows)}</ul>
+<p><a href="demo.html">Try the networks</a> · <a href="passes.html">Follow the passes</a></p>
+</main></body></html>"""
+    return write_atomically(target, text)
+
+
 def slides_of(notebook: NotebookNode) -> list[list[str]]:
     """The HTML of each slide, in parts.
 
@@ -56,19 +90,24 @@ def slides_of(notebook: NotebookNode) -> list[list[str]]:
         if cell.cell_type == "markdown":
             heading = [heading, *HEADING.findall(cell.source)][-1]
         kind = cell.metadata.get("slideshow", {}).get("slide_type", "skip")
-        if kind == "skip":
+        shown = shown_on_slide(cell)
+        if kind == "skip" or not shown:
             continue
         if kind in ("slide", "subslide") or not slides:
             slides.append([page.markdown(f"### {heading}")] if cell.cell_type == "code" else [])
-        shown = page.markdown(cell.source) if cell.cell_type == "markdown" else page.outputs(cell)
-        shown = shown.replace(
-            "<iframe src=", "<iframe data-src="
-        )  # which begins to compute when its slide comes
         slides[-1].append(f'<div class="fragment">{shown}</div>' if kind == "fragment" else shown)
         notes = cell.metadata.get("speaker_notes")
         if notes:
             slides[-1].append(f'<aside class="notes">{html.escape(notes)}</aside>')
     return slides
+
+
+def shown_on_slide(cell: NotebookNode) -> str:
+    """The HTML of a cell; empty if all that it shows is a live widget."""
+    if cell.cell_type == "markdown":
+        return page.markdown(PAUSE.sub("", cell.source))
+    # A frame begins to compute when its slide comes.
+    return page.outputs(cell).strip().replace("<iframe src=", "<iframe data-src=")
 
 
 def reveal(name: str) -> str:

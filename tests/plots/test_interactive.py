@@ -475,7 +475,7 @@ def test_the_best_network_below_a_budget(play):
     assert "Yours: no other" in said.inner_text()
 
 
-def test_report_and_slides_show_the_living_figure(browser, tmp_path):
+def test_slides_show_the_living_figure_and_the_report_its_picture(browser, tmp_path):
     name = "01-window"
     shown = nbformat.v4.new_output(
         "display_data",
@@ -488,17 +488,20 @@ def test_report_and_slides_show_the_living_figure(browser, tmp_path):
     cells = [nbformat.v4.new_markdown_cell("# A lesson"), cell]
     path = tmp_path / "01_lesson.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    for written in (
-        report.write_report([path], tmp_path / "report.html"),
-        slides.write_deck(path, tmp_path / "deck.html"),
-    ):
-        with opened(written.as_uri(), browser) as (page, problems):
-            page.locator("[data-live]").wait_for()
-            inputs = page.locator(".figure-inputs").bounding_box()
-            drawing = page.locator(".live svg").bounding_box()
-            assert inputs["y"] + inputs["height"] <= drawing["y"]  # reveal.js has classes, too
-            press(page, "Padding", "ArrowRight")
-            assert numbers(page)["size"] == 7
-            assert page.locator(f"img[id='{name}']").count() == 1
+    deck = slides.write_deck(path, tmp_path / "deck.html")
+    with opened(deck.as_uri(), browser) as (page, problems):
+        page.locator("[data-live]").wait_for()
+        inputs = page.locator(".figure-inputs").bounding_box()
+        drawing = page.locator(".live svg").bounding_box()
+        assert inputs["y"] + inputs["height"] <= drawing["y"]  # reveal.js has classes, too
+        press(page, "Padding", "ArrowRight")
+        assert numbers(page)["size"] == 7
+        assert page.locator(".shown img").count() == 1
+        assert problems == []
+    written = report.write_report([path], tmp_path / "report.html")
+    with opened(written.as_uri(), browser) as (page, problems):
+        assert page.locator("[data-live]").count() == 0
+        picture = page.locator(f"figure[id='{name}'] img")
+        assert picture.evaluate("one => one.naturalWidth") > 300
         assert problems == []
     assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")

@@ -234,7 +234,7 @@ def test_a_run_of_everything_names_a_failure_and_ends_with_the_report(
         and ("02_b" in out.partition("failed: ")[2].partition("\n")[0]) == bool(words)
     )
     assert (f"FAILED  {failure}" in out and "failed: 01_a" in out) == bool(failure)
-    assert "Lesson 02_b" in (tmp_path / "out" / "report.html").read_text()
+    assert "<th>02_b</th>" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_a_list_runs_nothing_and_a_status_tells_whether_all_was_done(tmp_path, capsys, monkeypatch):

@@ -11,7 +11,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from torch import nn
 
 from course.commands import pages
-from course.publish import compressed, report, runner, slides, steps
+from course.publish import compressed, page, report, runner, slides, steps
+from course.reference.table import load
 from helpers import data, models, pipeline
 from tests.passes.zoo import Net
 
@@ -51,6 +52,16 @@ def test_the_kernel_knows_the_profile_runs_beside_the_notebook_and_may_die(tmp_p
         nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[0].outputs[0].text
         == f"full {tmp_path}\n"
     )
+
+
+def test_the_slowest_cell_of_a_run_is_named():
+    notebook = new_notebook(cells=[new_code_cell("1", id=name) for name in ("a", "b", "never-ran")])
+    for cell, end in zip(notebook.cells, ("00:03.5", "00:42"), strict=False):
+        times = {"iopub.status.busy": "2026-01-01T00:00:00Z"}
+        cell.metadata["execution"] = times | {"shell.execute_reply": f"2026-01-01T00:{end}Z"}
+    assert runner.slowest_cell(notebook) == "b 42 s"
+    assert runner.slowest_cell(new_notebook()) == "none 0 s"
+    assert runner.Outcome("01_a", 50.0, slowest="b 42 s").line().endswith("(slowest cell: b 42 s)")
 
 
 def test_publishing_drops_widgets_and_times_and_keeps_the_rest(tmp_path):
@@ -137,30 +148,44 @@ def test_a_slide_that_begins_with_a_figure_gets_its_heading():
         ("said", "slide"),
     ]
     *before, after = (cell(new_markdown_cell, *text) for text in texts)
-    _, figure, said = drawn(*before, cell(new_code_cell, "draw()", "slide"), after)
+    code = cell(new_code_cell, "draw()", "slide")
+    code.outputs = [new_output("stream", name="stdout", text="drawn")]
+    _, figure, said = drawn(*before, code, after)
     assert figure.startswith("<h3>Why <math") and "Exercise" not in figure
     assert said == "<p>said</p>\n"
 
 
-def test_slides_makes_a_deck_of_the_talk_and_a_notebook_without_slides_is_refused(
+def test_a_live_widget_alone_makes_no_slide_and_a_place_to_rest_is_not_for_a_room():
+    widget = {runner.WIDGET: {"model_id": "x"}, "text/plain": "sliders"}
+    code = cell(new_code_cell, "play()", "slide")
+    code.outputs = [new_output("display_data", data=widget)]
+    rest = "**A good place to stop and rest.** You are halfway.\n\n## Next"
+    assert drawn(code, cell(new_markdown_cell, rest, "slide")) == ["<h2>Next</h2>\n"]
+
+
+def test_slides_makes_a_deck_of_the_talk_and_an_index_and_a_notebook_without_slides_is_refused(
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(runner, "lessons", lambda talk: [runner.NOTEBOOKS / runner.TALK])
     monkeypatch.setattr(runner, "BUILD", tmp_path)
     monkeypatch.setattr(pages, "write_demo", lambda target: [target])
     assert pages.run(Namespace(command="slides", output=tmp_path / "decks")) == 0
-    assert "talk.html" in capsys.readouterr().out
+    assert str(tmp_path / "decks" / "index.html") in capsys.readouterr().out
     assert "Reveal.initialize" in (tmp_path / "decks" / "talk.html").read_text()
+    talk = nbformat.read(runner.NOTEBOOKS / runner.TALK, as_version=4)
+    title, count = page.title_of(talk), len(slides.slides_of(talk))
+    index = (tmp_path / "decks" / "index.html").read_text()
+    assert f'<a href="talk.html">{title}</a>, {count} slides' in index
     nbformat.write(new_notebook(cells=[new_markdown_cell("# T")]), tmp_path / "n.ipynb")
     with pytest.raises(RuntimeError, match=r"n\.ipynb marks no cell"):
         slides.write_deck(tmp_path / "n.ipynb", tmp_path / "deck.html")
 
 
-def test_contents_figures_links_and_provenance(tmp_path):
+def test_the_report_has_figures_results_and_provenance_and_no_exercise(tmp_path):
     code = new_code_cell("draw()")
     shown = {
         "text/html": '<img src="data:image/png;base64,iVBORw0KGgo=" alt="a dot">',
-        "text/plain": "a dot",
+        "text/plain": "a <dot>",
     }
     own = new_output(
         "display_data", data={"image/png": "bXkgb3du"}
@@ -168,35 +193,22 @@ def test_contents_figures_links_and_provenance(tmp_path):
     code.outputs = [own, new_output("display_data", data=shown, metadata={"figure": "01-dot"})]
     known = {"run": {"torch": "2.0", "seed": None}}, {"made_from": {"results/results.csv": "0a"}}
     for name, body, metadata in zip(("01_a", "02_b"), ([code], []), known, strict=True):
-        cells = [
-            new_markdown_cell(f"# Lesson {name}\n\n[back](01_a.ipynb), [words](glossary.ipynb#w)"),
-            *body,
-        ]
+        cells = [new_markdown_cell(f"# Lesson {name}\n\n### Exercise 1"), *body]
         nbformat.write(new_notebook(cells=cells, metadata=metadata), tmp_path / f"{name}.ipynb")
     (tmp_path / "demo.html").touch()
     text = report.write_report(
         sorted(tmp_path.glob("*.ipynb")), tmp_path / "report.html"
     ).read_text()
-    assert (
-        '<iframe src="demo.html"' in text
-        and "passes.html" not in text
-        and "</a>, words</p>" in text
-    )
-    assert (
-        "01-dot.png" in text and "01-dot.svg" not in text
-    )  # which only a run of the lesson here would have made
-    assert (
-        '<a href="#02_b">Lesson 02_b</a>' in text
-        and 'href="#01_a"' in text
-        and ".ipynb" not in text
-    )
-    assert (
-        '<img id="01-dot" src="data:image/png;base64,iVBORw0KGgo=' in text
-        and '<a href="#01-dot">' in text
-    )
-    assert '<img src="data:image/png;base64,bXkgb3du"' in text and text.count("<img id=") == 1
-    assert "<details><summary>code</summary>" in text and "<th>01_a</th><td>torch 2.0</td>" in text
+    assert '<a href="demo.html">' in text and "passes.html" not in text
+    assert "01-dot.png" in text and "01-dot.svg" not in text  # which only a run here would make
+    assert '<figure id="01-dot">' in text and text.count("<figure ") == 1
+    assert 'src="data:image/png;base64,iVBORw0KGgo=" alt="a &lt;dot&gt;"' in text
+    assert '<h3 id="01_a">' in text and "Lesson 02_b" not in text  # it has no figure
+    assert "bXkgb3du" not in text and "Exercise" not in text and "draw()" not in text
+    assert "<th>01_a</th><td>torch 2.0</td>" in text
     assert "<th>02_b</th><td>outputs as shipped; made from results/results.csv</td>" in text
+    for row in load().itertuples():
+        assert f"{row.file_bytes:,}" in text, row.name
     assert (tmp_path / "figures" / "01-dot.png").read_bytes() == b"\x89PNG\r\n\x1a\n"
 
 
