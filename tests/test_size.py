@@ -18,14 +18,14 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_430,
-    "helpers/graphs": 12_070,
+    "helpers": 92_640,
+    "helpers/graphs": 12_150,
     "helpers/models": 5_900,
     "helpers/passes": 10_700,
     "helpers/pruning": 14_220,
-    "helpers/quantization": 20_800,
-    "helpers/plots": 5_620,
-    "helpers/training": 7_150,
+    "helpers/quantization": 20_850,
+    "helpers/plots": 5_680,
+    "helpers/training": 7_180,
     "helpers/checks": 4_960,
     "course": 81_750,
     "course/benchmarks": 16_060,

@@ -26,6 +26,7 @@ from torch import fx, nn
 from torch._C import DisableTorchFunction, _DisableTorchDispatch
 from torch.utils._pytree import tree_map_only
 
+from helpers.graphs.editing import with_tensors
 from helpers.graphs.effects import has_hooks
 from helpers.graphs.errors import GraphMismatch
 from helpers.graphs.interception import (
@@ -40,7 +41,9 @@ from helpers.graphs.interception import (
 )
 from helpers.graphs.operations import (
     AUGMENTED,
+    CONVS,
     KEEPS_SHAPE,
+    TRANSPOSED,
     attribute,
     operation_name,
     perform,
@@ -48,6 +51,8 @@ from helpers.graphs.operations import (
 
 # These functions take no tensor. Not strict, they are recorded when a size goes into them.
 CONSTRUCTORS = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange, torch.tensor)
+# Layers that hold nothing but parameters and settings: copy.deepcopy takes five times as long.
+_PLAIN_LAYERS = (*CONVS, *TRANSPOSED, nn.Linear)
 
 
 class Recorder(fx.Tracer):
@@ -179,7 +184,12 @@ class Recorder(fx.Tracer):
         """What stands for a tensor or a layer, so that no call changes the network's numbers. A
         network without data has none, and stands for itself.
         """
-        return copy.deepcopy(part, self._copies) if self._network_has_data else part
+        if not self._network_has_data:
+            return part
+        if type(part) in _PLAIN_LAYERS and not has_hooks(part):
+            tensors = {name: self._copy(tensor) for name, tensor in part._parameters.items()}
+            return with_tensors(part, **tensors)
+        return copy.deepcopy(part, self._copies)
 
     def proxy(self, node: fx.Node) -> Any:
         """What the forward gets for a node.
@@ -221,8 +231,10 @@ class Recorder(fx.Tracer):
         """A layer becomes one node, and what it does inside is not recorded. Only a layer that
         forward has just made, without tensors, has no name and is looked into.
         """
+        if self._is_evaluating:
+            return forward(*args, **kwargs)
         made_in_forward = m not in self.submodule_paths and not stored_tensors(m)
-        if self._is_evaluating or made_in_forward:
+        if made_in_forward:
             return forward(*args, **kwargs)
         return super().call_module(m, forward, args, kwargs)
 

@@ -13,6 +13,8 @@ from helpers.plots.style import COLOURS, INK, subplots
 DIVERGING = LinearSegmentedColormap.from_list(
     "course", [COLOURS["orange"], "#ffffff", COLOURS["blue"]]
 )
+CELL = 0.62  # inches
+MARGIN = 0.9  # behind a matrix, where a sign may stand, in cells
 
 
 def number_grids(
@@ -27,23 +29,21 @@ def number_grids(
         signs: one character between each two neighbours, such as "*=".
         highlight: title -> (row, column, height, width) of a frame to draw.
     """
-    matrices = {
-        title: np.atleast_2d(np.asarray(values, dtype=float)) for title, values in grids.items()
-    }
-    widths = [matrix.shape[1] + 0.9 for matrix in matrices.values()]
+    matrices = {}
+    for title, values in grids.items():
+        matrices[title] = np.atleast_2d(np.asarray(values, dtype=float))
+    widths = [matrix.shape[1] + MARGIN for matrix in matrices.values()]
     height = max(matrix.shape[0] for matrix in matrices.values())
-    size = (0.62 * sum(widths) + 0.4, 0.62 * height + 0.7)
+    size = (CELL * sum(widths) + 0.4, CELL * height + 0.7)
     figure, axes = subplots(1, len(matrices), size=size, width_ratios=widths, squeeze=False)
     limit = max(np.abs(matrix).max() for matrix in matrices.values()) or 1.0
-    for position, (ax, (title, matrix)) in enumerate(zip(axes[0], matrices.items(), strict=True)):
+    for ax, (title, matrix) in zip(axes[0], matrices.items(), strict=True):
         number_grid(ax, matrix, title, limit, height)
         if highlight and title in highlight:
-            row, column, high, wide = highlight[title]
-            corner = (column - 0.5, row - 0.5)
-            ax.add_patch(Rectangle(corner, wide, high, fill=False, edgecolor=INK, linewidth=3))
-        if position < len(signs):
-            rows, columns = matrix.shape
-            ax.text(columns - 0.05, (rows - 1) / 2, signs[position], fontsize=20, va="center")
+            frame(ax, *highlight[title])
+    for ax, sign, matrix in zip(axes[0], signs, matrices.values(), strict=False):
+        rows, columns = matrix.shape
+        ax.text(columns - 0.05, (rows - 1) / 2, sign, fontsize=20, va="center")
     return figure
 
 
@@ -56,14 +56,22 @@ def number_grid(ax: Axes, matrix: np.ndarray, title: str, limit: float, height: 
     """
     rows, columns = matrix.shape
     ax.imshow(matrix, cmap=DIVERGING, vmin=-limit, vmax=limit)
+    centred = {"ha": "center", "va": "center", "fontsize": 13}
     for (row, column), value in np.ndenumerate(matrix):
-        colour = "white" if value > 0.55 * limit else INK
-        ax.text(column, row, f"{value:.4g}", ha="center", va="center", color=colour, fontsize=13)
+        is_dark = value > 0.55 * limit
+        ax.text(column, row, f"{value:.4g}", color="white" if is_dark else INK, **centred)
     above = (height - rows) / 2  # so that all matrices are centred
     look = {"ha": "center", "va": "bottom", "fontsize": 12, "fontweight": "bold"}
     ax.text((columns - 1) / 2, -0.65 - above, title, **look)
-    ax.set(xlim=(-0.5, columns + 0.4), ylim=(rows - 0.5 + above, -0.5 - above))
+    right = columns - 0.5 + MARGIN
+    ax.set(xlim=(-0.5, right), ylim=(rows - 0.5 + above, -0.5 - above))
     ax.set_axis_off()
+
+
+def frame(ax: Axes, row: int, column: int, height: int, width: int) -> None:
+    """A frame around some cells of a matrix."""
+    corner = (column - 0.5, row - 0.5)
+    ax.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=INK, linewidth=3))
 
 
 def image_grid(images: torch.Tensor, titles: list[str], columns: int = 10) -> Figure:

@@ -289,7 +289,8 @@ def _join(plan, kind, producers):
         ready = [
             producer
             for producer in plan.ops
-            if producer.kind in producers
+            if producer.name in op.inputs
+            and producer.kind in producers
             and producer.clamp is None
             and producer.residual is None
             and plan.readers(producer.name) == [op]

@@ -79,7 +79,7 @@ def operate(images: torch.Tensor, operation: torch.Tensor, strength: torch.Tenso
         strength: as in `strength_of`, of either sign, (B,).
     """
     images = images.clone()
-    for change, names in ((moved, MOVES), (mixed, MIXTURES), (mapped, TABLES)):
+    for change, names in ((sample, MOVES), (blend, MIXTURES), (look_up, TABLES)):
         # To look which images take part would wait for a GPU, where all may go through instead.
         if images.device.type == "cpu":
             places = torch.tensor([NAMES.index(name) for name in names])
@@ -106,24 +106,30 @@ class Drawn(NamedTuple):
         return self.chosen(name) * self.strength[:, None, None]
 
 
-def moved(images: torch.Tensor, drawn: Drawn) -> torch.Tensor:
+def sample(images: torch.Tensor, drawn: Drawn) -> torch.Tensor:
     """Sheared about the first pixel, shifted by whole pixels, or turned about the middle."""
     height, width = images.shape[2:]
+    # Places are in pixels from the middle.
     x = torch.arange(width, device=images.device) - (width - 1) / 2
     y = (torch.arange(height, device=images.device) - (height - 1) / 2)[:, None]
     angle = drawn.amount("Rotate")
+    cosine = angle.cos()
+    sine = angle.sin()
     right = (drawn.amount("TranslateX") * width).trunc()
     down = (drawn.amount("TranslateY") * height).trunc()
-    # Where each pixel comes from, in pixels from the middle.
-    columns = angle.cos() * x - angle.sin() * y + drawn.amount("ShearX") * (y + height / 2) - right
-    rows = angle.sin() * x + angle.cos() * y + drawn.amount("ShearY") * (x + width / 2) - down
+    # Where each pixel comes from.
+    columns = cosine * x - sine * y
+    columns = columns + drawn.amount("ShearX") * (y + height / 2) - right
+    rows = sine * x + cosine * y
+    rows = rows + drawn.amount("ShearY") * (x + width / 2) - down
     places = torch.stack([columns * 2 / width, rows * 2 / height], 3)
     return F.grid_sample(images, places, mode="nearest", align_corners=False)
 
 
-def mixed(images: torch.Tensor, drawn: Drawn) -> torch.Tensor:
+def blend(images: torch.Tensor, drawn: Drawn) -> torch.Tensor:
     """Towards black, grey, the mean grey or a blurred image, or as far away from it."""
-    shares = LUMA if images.shape[1] == 3 else [1 / images.shape[1]] * images.shape[1]
+    channels = images.shape[1]
+    shares = LUMA if channels == 3 else [1 / channels] * channels
     weights = images.new_tensor(shares)[:, None, None]
     grey = (images * weights).sum(1, keepdim=True).floor()
     others = {
@@ -148,28 +154,37 @@ def blurred(images: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def mapped(images: torch.Tensor, drawn: Drawn) -> torch.Tensor:
+def look_up(images: torch.Tensor, drawn: Drawn) -> torch.Tensor:
     """Each value through the table of its image and channel, (B, C, 256)."""
     codes = images.long().flatten(2)
+    lowest = images.amin((2, 3))[..., None]
+    highest = images.amax((2, 3))[..., None]
     values = torch.arange(256.0, device=images.device)
+    # "Posterize"; with a step of 1 every value stays.
     step = drawn.amount("Posterize").abs().clamp(min=1)
-    bright = values >= drawn.amount("Solarize").abs()
-    inverted = drawn.chosen("Invert") | (drawn.chosen("Solarize") & bright)
-    table = torch.where(inverted, 255 - values, values - values % step)
-    low = images.amin((2, 3))[..., None]
-    high = images.amax((2, 3))[..., None]
-    stretched = ((values - low) / ((high - low).clamp(min=1) / 255)).clamp(0, 255).floor()
-    table = torch.where(drawn.chosen("AutoContrast") & (high > low), stretched, table)
-    table = torch.where(drawn.chosen("Equalize"), equalized(codes, high.long()), table)
+    table = values - values % step
+    is_bright = values >= drawn.amount("Solarize").abs()
+    inverts = drawn.chosen("Invert") | (drawn.chosen("Solarize") & is_bright)
+    table = torch.where(inverts, 255 - values, table)
+    stretches = drawn.chosen("AutoContrast") & (highest > lowest)
+    table = torch.where(stretches, stretched(values, lowest, highest), table)
+    table = torch.where(drawn.chosen("Equalize"), equalized(codes, highest.long()), table)
     return table.gather(2, codes).view_as(images)
 
 
-def equalized(codes: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+def stretched(values: torch.Tensor, lowest: torch.Tensor, highest: torch.Tensor) -> torch.Tensor:
+    """The table that takes the lowest value to 0 and the highest to 255."""
+    step = (highest - lowest).clamp(min=1) / 255
+    return ((values - lowest) / step).clamp(0, 255).floor()
+
+
+def equalized(codes: torch.Tensor, highest: torch.Tensor) -> torch.Tensor:
     """The table after which each value is about as frequent as any other."""
-    ones = torch.ones(codes.shape, device=codes.device)
-    counts = torch.zeros(*codes.shape[:2], 256, device=codes.device).scatter_add_(2, codes, ones)
-    step = ((codes.shape[2] - counts.gather(2, high)) / 255).floor()
+    counts = torch.zeros(*codes.shape[:2], 256, device=codes.device)
+    counts.scatter_add_(2, codes, torch.ones_like(codes, dtype=torch.float))
+    pixels = codes.shape[2]
+    step = ((pixels - counts.gather(2, highest)) / 255).floor()
     below = counts.cumsum(2) - counts
-    table = ((below + (step / 2).floor()) / step.clamp(min=1)).floor().clamp(max=255)
+    table = (below + (step / 2).floor()) / step.clamp(min=1)
     unchanged = torch.arange(256.0, device=codes.device)
-    return torch.where(step > 0, table, unchanged)
+    return torch.where(step > 0, table.floor().clamp(max=255), unchanged)
