@@ -34,7 +34,7 @@ COMMANDS = {
         "bring README, the page of results and the chart up to date",
     ),
     "run": ("course.commands.run", "run the lessons without a screen"),
-    "report": ("course.commands.pages", "the course as one page that works offline"),
+    "report": ("course.commands.pages", "results, numbers and figures as one page for presenters"),
     "slides": ("course.commands.pages", "a deck of slides per lesson"),
     "demo": ("course.commands.pages", "the networks as one page that computes them in the browser"),
     "hosted": ("course.commands.hosted", "the cell and badges for Colab and Kaggle"),
@@ -102,8 +102,9 @@ def main(words: list[str] | None = None) -> int:
                 parser.exit(1, f"{parser.prog}: {missing}; {remedy}\n")
             command.add_arguments(parser)
     arguments, unknown = overview.parse_known_args(words)
-    if unknown:  # the command says so with its own usage
-        menu.choices[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")
+    if unknown:  # the command, or its own sub-command, says so with its usage
+        complain = getattr(arguments, "complain", menu.choices[arguments.command].error)
+        complain(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         refuse_one_file_for_two(arguments)
         return command.run(arguments) or 0

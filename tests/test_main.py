@@ -85,6 +85,7 @@ TINY = "data/checkpoints/tiny.safetensors"
         (f"prune {TINY} --output build/x.safetensors --depth 3", "prune", "arguments: --depth 3"),
         (f"prune {TINY} small.safetensors --output build/x.safetensors", "prune", "small.safe"),
         ("demo --folder there", "demo", "unrecognized arguments: --folder there"),
+        ("grade stats --graphs", "grade stats", "unrecognized arguments: --graphs"),
     ],
 )
 def test_a_command_that_is_not_right_is_explained_with_its_own_usage(words, usage, says, capsys):

@@ -64,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(explain=parser.print_help)
     for name, (explanation, settings) in COMMANDS.items():
         command = menu.add_parser(name, help=explanation)
+        command.set_defaults(complain=command.error)
         folder = {
             "--folder": (Path("build/demo") if name == "demo" else DEFAULT, "the class folder")
         }

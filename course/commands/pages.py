@@ -30,8 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def write_report(target: Path) -> list[Path]:
-    """Every lesson in one page, with its figures beside it."""
+    """Results, numbers and figures in one page, with the figures beside it."""
     write_demo(target.with_name("demo.html"))
+    print("results, numbers and figures as a page", flush=True)
     return [report.write_report([*map(runner.executed, runner.lessons())], target)]
 
 

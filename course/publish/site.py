@@ -76,8 +76,10 @@ def write_site(target: Path, demo_pages: list[Path]) -> Path:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Make this module an extension of Sphinx, which adds a way to write formulas."""
+    """Make this module an extension of Sphinx, which writes formulas and tells how far it is."""
     app.add_html_math_renderer("mathml", (inline_formula, None), (block_formula, None))
+    app.connect("source-read", lambda _, name, __: print(f"site: {name}", flush=True))
+    app.connect("env-updated", lambda *_: print("site: the pages are written", flush=True))
     return {"parallel_read_safe": True}
 
 
