@@ -18,23 +18,23 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_040,
-    "helpers/graphs": 12_040,
+    "helpers": 92_430,
+    "helpers/graphs": 12_070,
     "helpers/models": 5_900,
     "helpers/passes": 10_700,
-    "helpers/pruning": 14_200,
-    "helpers/quantization": 20_460,
+    "helpers/pruning": 14_220,
+    "helpers/quantization": 20_800,
     "helpers/plots": 5_620,
     "helpers/training": 7_150,
     "helpers/checks": 4_960,
-    "course": 81_270,
+    "course": 81_630,
     "course/benchmarks": 16_060,
-    "course/commands": 9_190,
-    "course/grading": 28_160,
-    "course/lessons": 5_990,
+    "course/commands": 9_210,
+    "course/grading": 28_300,
+    "course/lessons": 6_190,
     "course/publish": 7_920,
     "course/reference": 11_300,
-    "tests": 202_000,
+    "tests": 204_910,
     "notebooks": 63_770,
 }
 TOKENS_A_LINE = 11

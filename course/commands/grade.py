@@ -174,11 +174,9 @@ def _run(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Itera
         monotonic(),
         runner.run(room, exercise, args.workers, not args.unsafe, args.scheduler, args.item),
     )
-    each = f"{(monotonic() - start) / max(1, counts['graded']):.1f} s each"
-    yield (
-        f"{exercise.assignment.name}: {counts['graded']} graded ({each}), {counts['kept']}"
-        " unchanged"
-    )
+    name, graded = exercise.assignment.name, counts["graded"]
+    each = f" ({(monotonic() - start) / graded:.1f} s each)" if graded else ""
+    yield f"{name}: {graded} graded{each}, {counts['kept']} unchanged"
     yield from runner.pending(room, exercise)  # what --item leaves to a whole run
     yield from noteworthy(room, exercise)
 

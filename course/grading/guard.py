@@ -28,6 +28,7 @@ IMPORTING = "<frozen importlib._bootstrap>"
 # Where torch keeps the code of one of its functions for tensors in a processor's memory.
 KERNELS = ("CPU", "MkldnnCPU", "QuantizedCPU")
 KERNELS += ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
+MANY_BYTES = 100  # of compiled code: short functions may be alike by chance
 _set_profile, _frame = (
     sys.setprofile,
     sys._getframe,
@@ -52,6 +53,8 @@ class Guard(TorchFunctionMode):
     def __init__(self, patterns):
         super().__init__()
         self.patterns, self.found = tuple(patterns), ""
+        functions = _functions_of(self.patterns)
+        self.bodies = {_body(function.__code__): name for name, function in functions}
 
     def __enter__(self):
         if self.patterns:
@@ -76,17 +79,39 @@ class Guard(TorchFunctionMode):
     def _see(self, frame, event, argument):
         """See a call of a Python function."""
         if event == "call":
-            self._judge(f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}", frame)
+            module, code = str(frame.f_globals.get("__name__")), frame.f_code
+            self._judge(f"{module}.{code.co_qualname}", frame)
+            if not module.startswith("torch.") and len(code.co_code) >= MANY_BYTES:
+                self._judge(self.bodies.get(_body(code), ""), frame, "is in a copy of")
 
-    def _judge(self, name, frame):
+    def _judge(self, name, frame, does="calls"):
         if _matches(name, self.patterns) and (place := _where(frame)):
-            self.found = f"{place} calls {name}, which this exercise asks you to write yourself"
+            self.found = f"{place} {does} {name}, which this exercise asks you to write yourself"
             raise Forbidden(self.found)
 
 
 @lru_cache(maxsize=10_000)
 def _matches(name, patterns):
+    if name.endswith(".__getattr__"):  # of a module or class that is asked what it has
+        return False
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _functions_of(patterns):
+    """The Python functions whose full names match a pattern."""
+    if not patterns:
+        return
+    gc.unfreeze()  # what is frozen is not listed
+    for function in gc.get_objects():
+        if type(function) is types.FunctionType:
+            name = f"{function.__globals__.get('__name__')}.{function.__code__.co_qualname}"
+            if _matches(name, patterns):
+                yield name, function
+
+
+def _body(code):
+    """What a function does, in its own words: equal for one that was copied as text."""
+    return code.co_code, code.co_names, code.co_varnames
 
 
 def _where(frame):
@@ -113,15 +138,11 @@ def take_away(patterns):
     for name in torch._C._dispatch_get_all_op_names():
         if _matches(f"torch.ops.{name.replace('::', '.')}", patterns):
             _replace_kernels(name)
-    gc.unfreeze()  # what is frozen is not listed
-    for function in gc.get_objects():
-        if type(function) is types.FunctionType:
-            code = function.__code__
-            full_name = f"{function.__globals__.get('__name__')}.{code.co_qualname}"
-            if _matches(full_name, patterns):
-                with suppress(ValueError):  # one with names of a function around it is only watched
-                    names = {"co_name": code.co_name, "co_qualname": code.co_qualname}
-                    function.__code__ = _refused.__code__.replace(**names)
+    for _, function in _functions_of(patterns):
+        code = function.__code__
+        with suppress(ValueError):  # one with names of a function around it is only watched
+            names = {"co_name": code.co_name, "co_qualname": code.co_qualname}
+            function.__code__ = _refused.__code__.replace(**names)
 
 
 def _replace_kernels(name):

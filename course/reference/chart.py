@@ -24,7 +24,7 @@ def coded_size(rows: pd.DataFrame) -> pd.Series:
 
 
 def comparable(others: pd.DataFrame) -> pd.DataFrame:
-    """What others state with entropy-coded sizes, as ours are, and without help from ImageNet."""
+    """Published results with entropy-coded sizes, as ours are, and without help from ImageNet."""
     return others[(others.entropy_coded == "yes") & ~others.pretrained.str.startswith("ImageNet")]
 
 

@@ -42,7 +42,7 @@ NAMES = (
     " lacks four residual blocks; *tenth* and *fast* are made from it, and *fast* lacks five more."
     " *-int8* has 8 bits a weight, *-mixed* 8 or fewer, layer by layer; *half-mixed*, *tenth-int8*"
     " and *tenth-mixed* are the first page's *half*, *a tenth* and *smallest*. Accuracy is on"
-    " 10,000 test images. *just cut*: with BatchNorm measured again, before any training. Commands"
+    " 10,000 test images. *just cut*: with BatchNorm recalibrated, before any training. Commands"
     " are in results.csv; that of *dense* names files that have since been removed. Bytes are those"
     " of the file as reloaded and evaluated; files of the names in **bold** are in"
     " `data/checkpoints/`. Entropy-coded: as `xz -6e` writes the file."
@@ -75,8 +75,8 @@ def text(table: pd.DataFrame) -> str:
         as_markdown(plan(table)),
         "## Others",
         (
-            "What others state for MobileNetV2 on CIFAR-10, in their words. None of it was measured"
-            " here."
+            "Published results for MobileNetV2 on CIFAR-10, in their authors' words. They come"
+            " without error bars, and none of them was measured here."
         ),
         as_markdown(others()),
         standing(table, published()),
@@ -171,7 +171,7 @@ def plan(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def others() -> pd.DataFrame:
-    """What others state."""
+    """Published results."""
     return pd.DataFrame(
         {
             "by": f"{row.letter} [{row.label}]({row.source})",

@@ -51,7 +51,7 @@ def load(path: Path = RESULTS) -> pd.DataFrame:
 
 
 def published(path: Path = PUBLISHED) -> pd.DataFrame:
-    """What others state for the same network and data, each with its source."""
+    """Published results for the same network and data, each with its source."""
     return pd.read_csv(path)
 
 

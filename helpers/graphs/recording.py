@@ -75,6 +75,7 @@ class Recorder(fx.Tracer):
         # the memo of copy.deepcopy.
         self._copies: dict[int, Any] = {}
         self._network_has_data = False
+        self._modules: dict[str, nn.Module] = {}  # by path
         self._is_evaluating = False
         self._autocast = _autocast()
         if not strict:
@@ -86,6 +87,7 @@ class Recorder(fx.Tracer):
         place of one.
         """
         stored = stored_tensors(model)
+        self._modules = dict(model.named_modules())
         self._network_has_data = not all(tensor.is_meta for tensor in stored.values())
         if self._network_has_data and not self._with_data:
             for tensor in stored.values():
@@ -93,7 +95,7 @@ class Recorder(fx.Tracer):
         types_of_values = nullcontext()
         if not self.strict:
             types_of_values = patch("builtins.isinstance", isinstance_of_value)
-        with types_of_values:
+        with KeepTensors(stored), types_of_values:
             graph = self.trace(model)
         for path, module in model.named_modules():
             for name, value in module._buffers.items():
@@ -106,7 +108,7 @@ class Recorder(fx.Tracer):
 
     def trace(self, root: Any, concrete_args: Any = None) -> fx.Graph:
         """The graph of a model, whose tables of buffers may hold proxies afterwards."""
-        with KeepTensors(stored_tensors(root)), RecordRandom(self):
+        with RecordRandom(self):
             return super().trace(root, concrete_args)
 
     def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
@@ -158,11 +160,11 @@ class Recorder(fx.Tracer):
             return map_tensors(torch.clone, value) if self._with_data else value
         if node.op == "output":
             return None
-        called = node.target
-        if node.op in ("get_attr", "call_module"):
-            called = attribute(self.root, node.target)
         if node.op == "get_attr":
-            return self._copy(called)
+            return self._copy(attribute(self.root, node.target))
+        called = node.target
+        if node.op == "call_module":
+            called = self._modules[node.target]
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
         name = operation_name(type(called) if node.op == "call_module" else called)
         if name in KEEPS_SHAPE and kwargs.keys() <= {"inplace"} and not any(self._autocast):
@@ -205,8 +207,10 @@ class Recorder(fx.Tracer):
 
     def create_arg(self, a: Any) -> Any:
         """Not strict: a named tuple, as some networks return, is a tuple, and so are sizes."""
-        if isinstance(a, fx.Proxy | int | float | str | None):
-            return a.node if isinstance(a, fx.Proxy) else a
+        if isinstance(a, fx.Proxy):
+            return a.node
+        if a is None or isinstance(a, (int, float, str)):
+            return a
         if isinstance(a, tuple) and not self.strict:
             a = tuple(a)
         return super().create_arg(a)

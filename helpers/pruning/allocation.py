@@ -25,7 +25,7 @@ from helpers.graphs.operations import KEEPS_SHAPE, called_module, operation, per
 from helpers.passes.optimizer import as_tuple
 from helpers.pruning.groups import ChannelGroups, Group, PruneError
 from helpers.pruning.importance import COMPARABLE, Scores
-from helpers.pruning.reader import on_meta, read
+from helpers.pruning.reader import read
 from helpers.pruning.surgery import Cut, cut
 
 ROUNDING = 1e-9  # keeps 0.7 * 10 from being 6
@@ -106,14 +106,13 @@ def cost_of(
     model: nn.Module, example_inputs: Any, groups: ChannelGroups, what: str
 ) -> Callable[[Cut], int]:
     """What a cut leaves: "params", or "macs", multiply-adds for one image; without data."""
-    root = on_meta(model)
     images = len(as_tuple(example_inputs)[0])
 
     def cost(removed: Cut) -> int:
-        small, _ = cut(root, groups, removed)
+        small, _ = cut(model, groups, removed, device="meta")
         if what == "params":
             return sum(p.numel() for p in small.parameters())
-        return multiply_adds(read(small, example_inputs)) // images
+        return multiply_adds(read(small.eval(), example_inputs)) // images
 
     return cost
 

@@ -52,16 +52,15 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
         )
     if model.training:
         raise TraceError(f"{type(model).__name__} is in train mode; call model.eval() first")
-    root = on_meta(model)
     labelling = Labelling(model)
     # Each reading has a copy of its own: a forward may keep what it computes.
-    evaluated = read(on_meta(root), example_inputs)
+    evaluated = read(on_meta(model), example_inputs)
     labelling.label(evaluated, apply)
     used = {name.rpartition(".")[0] for name in labelling.tensors}
     idle = {name.rpartition(".")[0] for name in labelling.learned} - used
     if idle:  # an evaluation does not call them: auxiliary heads, as in GoogLeNet
         try:
-            labelling.label(read(on_meta(root).train(), example_inputs), apply)
+            labelling.label(read(on_meta(model).train(), example_inputs), apply)
         except TraceError as error:
             raise TraceError(
                 f"{error}. This was in train mode, which is read because eval mode does not call"
@@ -73,8 +72,8 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
         all_but_one = {group.name: np.arange(1, group.size) for group in groups.prunable()}
         if not all_but_one:
             return groups
-        small, _ = cut(root, groups, all_but_one)
-        misfit = first_misfit(groups, all_but_one, small, example_inputs)
+        small, _ = cut(model, groups, all_but_one, device="meta")
+        misfit = first_misfit(groups, all_but_one, small.eval(), example_inputs)
         if misfit is None:
             return groups
         labelling.ties.pin(*misfit)

@@ -21,7 +21,9 @@ def kept_labels(groups: ChannelGroups, removed: Cut) -> np.ndarray:
     return keep[groups.unit_of]
 
 
-def cut(model: nn.Module, groups: ChannelGroups, removed: Cut) -> tuple[nn.Module, Changes]:
+def cut(
+    model: nn.Module, groups: ChannelGroups, removed: Cut, device: str | None = None
+) -> tuple[nn.Module, Changes]:
     """A copy of the network without some channels, and the attributes that changed on the way.
 
     Every tensor of the copy is new, and is sliced once, from the original: where layers are cut one
@@ -30,6 +32,7 @@ def cut(model: nn.Module, groups: ChannelGroups, removed: Cut) -> tuple[nn.Modul
     Args:
         model: left as it is.
         removed: which units of which prunable groups go; at least one of each group stays.
+        device: of the copy's tensors, if not that of the model's; on "meta" nothing is copied.
 
     Returns:
         The small network, and {module: {attribute: new value}} for each that holds a smaller
@@ -39,7 +42,7 @@ def cut(model: nn.Module, groups: ChannelGroups, removed: Cut) -> tuple[nn.Modul
     shapes = groups.labelling.shapes
 
     def left_of(name: str, tensor: torch.Tensor) -> torch.Tensor:
-        left = tensor.detach()
+        left = tensor.detach().to(device)
         for dim, units in sorted(groups.axes.get(name, {}).items()):
             stays = np.flatnonzero(keep[units])
             if len(stays) < len(units):

@@ -9,6 +9,8 @@ ways to choose between the two:
     mse         the range with the least mean squared error
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -122,6 +124,9 @@ def calibrate(plan: Plan, images: Tensor, recipe: Recipe) -> dict[str, Affine]:
     def watch(edge, value):
         if edge not in watched:
             return
+        if {op.kind for op in plan.readers(edge)} == {"max_pool"}:
+            # What a network pads with: as the lowest code it is never above a number.
+            value = value[value != -math.inf]
         if not value.numel() or not all(bound.isfinite() for bound in value.aminmax()):
             raise QuantizationError(
                 f"edge {edge!r} holds nothing, NaN or infinity; check images and weights"

@@ -89,6 +89,16 @@ def spoiled(layer, factor, filters=None):
     return model
 
 
+def test_infinity_around_a_pool_is_its_lowest_code():
+    """timm's ResNetV2 pads so, in front of the pool."""
+    pad = nn.ConstantPad2d(1, -math.inf)
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), pad, nn.MaxPool2d(3, 2), nn.Conv2d(4, 2, 1)).eval()
+    expected = model(images())
+    q = quantize(model, images(), Recipe(observer="minmax"))
+    for q.mode in ("simulated", "integer"):
+        assert (q(images()) - expected).abs().max() <= 0.05 * expected.abs().max()
+
+
 EMPTY = Net(lambda m, x: torch.cat([x, x[:, :0]], 1).flatten(1)).eval()
 WIDE = nn.Sequential(nn.Flatten(), nn.Linear(40000, 1)).eval()
 nn.init.ones_(WIDE[1].weight)  # its sums are no int32

@@ -167,6 +167,20 @@ def between(layer):
     return network
 
 
+def repeated(y):
+    """As often as there are windows in an image: GCViT's global queries."""
+    windows = y.reshape(-1, 4, 4)
+    queries = y.mean((2, 3))
+    queries = queries.repeat_interleave(windows.shape[0] // queries.shape[0], dim=0)
+    return (queries * windows[:, :, 0]).reshape(-1, 4, 4, 1) + y
+
+
+def of_five_axes(y):
+    """Attention within blocks, as NesT has it."""
+    x = y.flatten(2).reshape(-1, 2, 1, 2, 16)
+    return F.scaled_dot_product_attention(x, 2 * x, 3 * x).reshape(y.shape) + y
+
+
 REFLECTED = nn.Conv2d(8, 8, 3, padding=1, padding_mode="reflect")
 
 
@@ -196,6 +210,8 @@ def test_onnx_runtime_makes_no_int8_of_what_stayed_in_float(export, layer):
             )
             + y
         ),
+        repeated,
+        of_five_axes,
     ],
 )
 def test_what_stayed_in_float_is_written_in_float(export, middle):

@@ -2,14 +2,38 @@
 
 import warnings
 from itertools import islice
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from helpers.graphs.operations import bare_name
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.integer import Step
 
 OPSET = 18
+
+
+def _repeated(x: Tensor, repeats: Any, dim: int | None = None, **_: Any) -> Tensor:
+    """The exporter writes a wrong shape where the number of repeats depends on that of images."""
+    if dim is None or isinstance(repeats, Tensor):
+        return x.repeat_interleave(repeats, dim)
+    dim = dim % x.ndim
+    sizes = [-1] * (x.ndim + 1)
+    sizes[dim + 1] = repeats
+    return x.unsqueeze(dim + 1).expand(sizes).flatten(dim, dim + 1)
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, *more: Any, **settings: Any) -> Tensor:
+    """The exporter takes four dimensions; without a mask, more of them can be laid flat."""
+    if q.ndim > 4 and not more and settings.get("attn_mask") is None:
+        flat = (x.flatten(0, -4) for x in (q, k, v))
+        return F.scaled_dot_product_attention(*flat, **settings).reshape(*q.shape[:-1], v.shape[-1])
+    return F.scaled_dot_product_attention(q, k, v, *more, **settings)
+
+
+REWRITTEN = {"repeat_interleave": _repeated, "scaled_dot_product_attention": _attention}
 
 
 class Floats(nn.Module):
@@ -18,6 +42,12 @@ class Floats(nn.Module):
     def __init__(self, steps: list[Step]) -> None:
         super().__init__()
         self.operations = nn.ModuleList(step.module for step in steps)
+        for node in [node for step in steps for node in step.module.graph.nodes]:
+            if bare_name(node.target) in REWRITTEN:
+                node.op = "call_function"
+                node.target = REWRITTEN[bare_name(node.target)]
+        for operation in self.operations:
+            operation.recompile()
         self.n_inputs = [len(step.op.inputs) for step in steps]
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:

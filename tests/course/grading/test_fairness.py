@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import suppress
 
 import nbformat
 import numpy
@@ -15,7 +16,7 @@ import torch
 from course.__main__ import main
 from course.grading import answers, course
 from course.grading.answers import fill
-from course.grading.guard import Guard
+from course.grading.guard import Forbidden, Guard
 from tests.course.grading import trying
 
 EXERCISES = {name: course.load(name) for name in ("a1", "a4", "a5")}
@@ -182,6 +183,33 @@ def test_a_long_line_is_cut_where_one_sees_it(tmp_path):
     cut = pytest.raises(Exception, match=r"line 1 \(torch\.quan.*\.\.\.\) calls torch")
     with cut, Guard(["torch.quantize*"]):
         exec(compile(path.read_text(), path, "exec"), names)
+
+
+COPIED = """
+import inspect, torch.nn.utils.fusion
+def fold_conv(conv, norm):
+    copied = {}
+    source = inspect.getsource(torch.nn.utils.fusion)
+    exec(source.replace("from __future__ import annotations", ""), copied)
+    return copied["fuse_conv_bn_eval"](conv, norm)
+"""
+LOOKS_AROUND = """
+import sys
+def fold_conv(conv, norm):
+    loaded = [module for module in [*sys.modules.values()] if hasattr(module, "of_my_own")]
+    return conv if not loaded else norm
+"""
+
+
+@pytest.mark.parametrize(("code", "found"), [(COPIED, "is in a copy of torch"), (LOOKS_AROUND, "")])
+def test_an_exact_copy_is_seen_and_to_look_through_modules_is_no_call(code, found):
+    names = {}
+    exec(code, names)
+    conv, norm = torch.nn.Conv2d(3, 3, 1).eval(), torch.nn.BatchNorm2d(3).eval()
+    item = trying.item_of(EXERCISES["a1"].assignment, "fold_conv")
+    with suppress(Forbidden), Guard(item.forbidden) as guard:
+        names["fold_conv"](conv, norm)
+    assert found in guard.found and bool(found) == bool(guard.found)
 
 
 TESTS_OF_ONES_OWN = """import numpy, torch

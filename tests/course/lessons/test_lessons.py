@@ -146,3 +146,22 @@ def test_every_box_and_arrow_of_a_flow_says_what_it_was_given():
     )
     plain, _, strong = (patch.get_linewidth() for patch in ax.patches)
     assert strong > plain
+
+
+def test_networks_compared_on_the_same_images_and_when_that_says_nothing():
+    images = torch.zeros(600, 3, 32, 32, dtype=torch.uint8)
+    labels = torch.arange(600) % 2
+    always = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 2))
+    nn.init.zeros_(always[1].weight)
+    always[1].bias.data = torch.tensor([1.0, 0.0])
+    found = lessons.correct(always, images, labels)
+    assert found.tolist() == (1.0 - labels).tolist()
+    assert lessons.gain(found, found) == "+0.0 points (+0.0 to +0.0): too close to call"
+    assert lessons.gain(torch.ones(600), found).startswith("+50.0 points (+46.0 to +54.0)")
+    assert lessons.gain(found, torch.ones(600)).startswith("-50.0 points (-54.0 to -46.0)")
+    nine, hundred = torch.ones(1000), torch.ones(1000)
+    nine[:9] = 0
+    hundred[:100] = 0
+    assert lessons.gain(torch.ones(1000), nine).endswith("too close to call")  # nine disagreements
+    assert not lessons.gain(torch.ones(1000), hundred).endswith("call")
+    assert lessons.gain(hundred.roll(20), hundred).endswith("too close to call")
