@@ -31,8 +31,9 @@ NOT_FOR_STUDENTS = ("notebooks/assignments/", "course/grading/", "course/command
 # it.
 FOR_TEACHERS = re.compile(
     r"^(\| see how grading|\| run the tests|\| for maintainers|.*pytest"
-    r"|(grade|test|check.*|reference): "
-    r"|# (One thread|After each|A represent|The reference|Each finished)).*\n([ \t]+.*\n)*",
+    r"|(grade|test|check.*|reference):"
+    r"|# (One thread|After each|A represent|The reference|Each finished|Versions of|them most)"
+    r").*\n([ \t]+.*\n)*",
     re.MULTILINE,
 )
 GRADE = re.compile(r"^\* \*\*Grade.*\n([ \t]+.*\n)*", re.MULTILINE)

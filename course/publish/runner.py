@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import nbformat
@@ -50,13 +51,14 @@ class Outcome:
     name: str
     seconds: float
     failure: str | None = None
+    slowest: str = ""  # its slowest cell, with the seconds
 
     def line(self) -> str:
         """The progress line."""
-        return (
-            f"{self.name:<28} {self.seconds:6.1f} s "
-            f" {f'FAILED  {self.failure}' if self.failure else 'ok'}"
-        )
+        went = f"FAILED  {self.failure}" if self.failure else "ok"
+        if self.slowest:
+            went += f"  (slowest cell: {self.slowest})"
+        return f"{self.name:<28} {self.seconds:6.1f} s  {went}"
 
 
 def lessons(names: Iterable[str] = (), folder: Path = NOTEBOOKS, talk: bool = False) -> list[Path]:
@@ -133,7 +135,22 @@ def run_lesson(path: Path, output: Path, profile: str, **env: str) -> Outcome:
         "threads": env.get("OMP_NUM_THREADS", here["threads"]),
     }
     write_atomically(output, nbformat.writes(notebook))
-    return Outcome(path.stem, seconds, failure)
+    return Outcome(path.stem, seconds, failure, slowest_cell(notebook))
+
+
+def slowest_cell(notebook: NotebookNode) -> str:
+    """The cell that took longest, with its seconds, as the kernel noted them."""
+    seconds = {"none": 0.0}
+    for cell in notebook.cells:
+        noted = cell.metadata.get("execution", {})
+        if "shell.execute_reply" in noted:
+            begun, ended = (
+                datetime.fromisoformat(noted[name])
+                for name in ("iopub.status.busy", "shell.execute_reply")
+            )
+            seconds[cell.id] = (ended - begun).total_seconds()
+    name = max(seconds, key=seconds.__getitem__)
+    return f"{name} {seconds[name]:.0f} s"
 
 
 def describe_failure(notebook: NotebookNode, error: Exception) -> str:

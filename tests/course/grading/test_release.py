@@ -113,6 +113,7 @@ def test_the_guides_of_an_edition_offer_what_is_in_it_and_speak_of_no_repository
     assert not re.search(of_teachers, "\n".join([guides, *lessons]))
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     assert set(re.findall(r"`make (?!run|clean)(\w+)", guides)) <= targets and "lab" in targets
+    assert not targets & {"grade", "test", "check", "check-versions", "reference"}
     phony = re.search(r"^\.PHONY: (.*)", makefile, re.MULTILINE)[1]
     assert set(phony.split()) == targets
 

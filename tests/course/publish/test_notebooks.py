@@ -10,7 +10,7 @@ import pytest
 from course.publish import page, runner, slides
 from course.publish.runner import NOTEBOOKS, TALK, lessons
 from helpers import checks
-from helpers.checks.lessons import Lessons
+from helpers.checks.lessons import Lessons, names_in
 
 READ = {path: nbformat.read(path, as_version=4) for path in lessons(talk=True)}
 THE_TALK = READ[NOTEBOOKS / TALK]
@@ -173,6 +173,15 @@ def test_a_solution_can_be_pasted_over_the_whole_cell_of_its_exercise():
         (cell,) = (source for source in cells if f"\nchecks.check({name})" in source)
         lost = {*names_defined(cell)} - {*names_defined(course.solution(name))}
         assert not lost, f"{name}: move {lost} into a cell above, and keep the exercise alone"
+
+
+def test_what_a_learner_writes_is_used_afterwards():
+    course = Lessons(NOTEBOOKS / "exercises")
+    code = "\n".join(text_of(notebook, "code") for notebook in READ.values())
+    used = {*re.findall(r'yours\("(\w+)"\)', code)}
+    for name in course.items:
+        used |= names_in(ast.parse(course.solution(name))) - {name}
+    assert course.items.keys() - used == set()
 
 
 def test_all_are_small_and_what_was_ordered_has_a_cell_that_ran_and_no_tag_names_anything_else():

@@ -54,6 +54,16 @@ def test_the_kernel_knows_the_profile_runs_beside_the_notebook_and_may_die(tmp_p
     )
 
 
+def test_the_slowest_cell_of_a_run_is_named():
+    notebook = new_notebook(cells=[new_code_cell("1", id=name) for name in ("a", "b", "never-ran")])
+    for cell, end in zip(notebook.cells, ("00:03.5", "00:42"), strict=False):
+        times = {"iopub.status.busy": "2026-01-01T00:00:00Z"}
+        cell.metadata["execution"] = times | {"shell.execute_reply": f"2026-01-01T00:{end}Z"}
+    assert runner.slowest_cell(notebook) == "b 42 s"
+    assert runner.slowest_cell(new_notebook()) == "none 0 s"
+    assert runner.Outcome("01_a", 50.0, slowest="b 42 s").line().endswith("(slowest cell: b 42 s)")
+
+
 def test_publishing_drops_widgets_and_times_and_keeps_the_rest(tmp_path):
     cell = new_code_cell(
         "1", id="one", metadata={"execution": {"iopub.status.busy": "2026-01-01T00:00:00Z"}}
