@@ -53,8 +53,7 @@ class Guard(TorchFunctionMode):
     def __init__(self, patterns):
         super().__init__()
         self.patterns, self.found = tuple(patterns), ""
-        functions = _functions_of(self.patterns)
-        self.bodies = {_body(function.__code__): name for name, function in functions}
+        self.bodies = _bodies_of(self.patterns)
 
     def __enter__(self):
         if self.patterns:
@@ -107,6 +106,12 @@ def _functions_of(patterns):
             name = f"{function.__globals__.get('__name__')}.{function.__code__.co_qualname}"
             if _matches(name, patterns):
                 yield name, function
+
+
+@lru_cache  # all objects of the process are looked through
+def _bodies_of(patterns):
+    """The names of these functions by what they do."""
+    return {_body(function.__code__): name for name, function in _functions_of(patterns)}
 
 
 def _body(code):
