@@ -201,6 +201,7 @@ def fold_conv(conv, norm):
 """
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of modules of torch that are asked
 @pytest.mark.parametrize(("code", "found"), [(COPIED, "is in a copy of torch"), (LOOKS_AROUND, "")])
 def test_an_exact_copy_is_seen_and_to_look_through_modules_is_no_call(code, found):
     names = {}
