@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from course.benchmarks import wild_steps
+from course.benchmarks.wild import COUNTED
+from course.benchmarks.wild_rivals import NEEDED
 from course.reference.table import FOLDER, as_markdown
 
-OUTCOMES = ("right", "refused", "wrong", "crashed")
-STEPS = (
-    *("optimize", "optimize fx", "optimize export", "prune", "quantize", "onnx"),
-    *("torch fuse", "Torch-Pruning", "torchao PT2E", "ONNX Runtime"),
-)
 QUANTIZED = (
     "**8 bits.** *dense*, quantized by each tool with the same calibration images ({draws} draws of"
     " them): test accuracy in per cent."
@@ -69,10 +67,10 @@ def pruned(rows: pd.DataFrame) -> pd.DataFrame:
 
 def wild(rows: pd.DataFrame) -> pd.DataFrame:
     """How many of others' networks had which outcome in each step."""
-    counts = rows[rows.result.isin(OUTCOMES)].pivot_table(
+    counts = rows[rows.result.isin(COUNTED)].pivot_table(
         "network", "step", "result", aggfunc="count", fill_value=0
     )
-    steps = [step for step in STEPS if step in counts.index]
-    counts = counts.reindex(index=steps, columns=OUTCOMES, fill_value=0)
+    steps = [step for step in [*wild_steps.STEPS, *NEEDED] if step in counts.index]
+    counts = counts.reindex(index=steps, columns=COUNTED, fill_value=0)
     share = counts.right / counts.sum(axis=1)
     return counts.assign(**{"right %": share.map("{:.1%}".format)}).reset_index(names="step")
