@@ -19,16 +19,15 @@ from helpers.graphs.tracing import trace
 from helpers.plots import exploring, graphs, style
 from helpers.plots.graphs import (
     CHANGED,
-    HALF,
     MADE,
     REMOVED,
     SAME,
     STYLES,
-    arrange,
     compare,
     outline,
     table,
 )
+from helpers.plots.layout import HALF, arrange
 from helpers.training import Evaluation
 from tests.passes.graphs import network
 
