@@ -102,7 +102,7 @@ class Graph:
         self.coded[name] = (codes, scale, zero)
 
     def decoded_input(self, step: Step, position: int = 0) -> str:
-        """The real numbers of a step's input. Each reader decodes them itself, as the QDQ form asks."""
+        """The real numbers of a step's input, decoded once more for each reader, as QDQ asks."""
         return self.decoded(step.op.inputs[position], input_name(step, position))
 
     def decoded(self, edge: str, name: str) -> str:
