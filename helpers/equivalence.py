@@ -69,7 +69,7 @@ class Answers:
                 continue  # calls 0 and 1 have the batch size of the example, others need not run
             reason = self._mismatch(number, self._expected[number], got, tolerance)
             if reason is not None:
-                shapes = ", ".join(map(_described, _tensors_in(self._calls[number])))
+                shapes = ", ".join(map(_described, tensors_in(self._calls[number])))
                 return f"in call {number + 1}, with inputs of shape {shapes}, {reason}"
         return None
 
@@ -78,7 +78,7 @@ class Answers:
         nodes = network.graph.nodes if isinstance(network, fx.GraphModule) else ()
         values = [*network.parameters(), *network.buffers(), self._calls, self._expected]
         values += [node.meta.get("val") for node in nodes]
-        dtypes = {value.dtype for value in _tensors_in(values)}
+        dtypes = {value.dtype for value in tensors_in(values)}
         return max((TOLERANCE[dtype] for dtype in dtypes & TOLERANCE.keys()), default=0.0)
 
     def _run(self, network: nn.Module, dtype: torch.dtype | None = None) -> dict[int, Any]:
@@ -118,7 +118,8 @@ class Answers:
         return gap(answer, exact[position].to(answer.dtype))[1]
 
 
-def _tensors_in(value: Any) -> list[torch.Tensor]:
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors inside nested lists, tuples and dicts, in order."""
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
@@ -176,7 +177,7 @@ def gap(expected: Any, found: Any) -> tuple[str, float]:
 def _inputs_like(inputs: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     """The inputs, then random ones: as many images, one image, one image more."""
     yield inputs
-    batch = next((len(x) for x in _tensors_in(inputs) if x.dim() > 0), 0)
+    batch = next((len(x) for x in tensors_in(inputs) if x.dim() > 0), 0)
     numbers = torch.Generator().manual_seed(0)
     for size in dict.fromkeys([batch, 1, batch + 1]) if batch else ():
 
