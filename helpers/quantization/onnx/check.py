@@ -53,16 +53,13 @@ def _answers(network: nn.Module, counts: list[int], hint: str) -> Iterator[tuple
     for count in counts:
         x = random_images(network, count)
         try:
-            expected = network(x)
+            yield x, network(x)
         except Exception as error:
             refusals.append(error)
-            continue
-        yield x, expected
     if len(refusals) == len(counts):
-        failure = refusals[-1]
         raise QuantizationError(
-            f"file not written: random images cannot be compared: {failure}{hint}"
-        ) from failure
+            f"file not written: random images cannot be compared: {refusals[-1]}{hint}"
+        ) from refusals[-1]
 
 
 def _session(proto: bytes) -> Any:
