@@ -53,49 +53,42 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, path: str = "") ->
         expected = expected.item()
     if isinstance(expected, int | float) and getattr(got, "ndim", None) == 0:
         got = got.item()  # a number of torch or NumPy
-    kind = _kind(expected)
+    kind, parts = _kind(expected), []
     if kind != _kind(got):
         hint = " (is a return missing?)" if got is None and not path else ""
         return f"{where} should be {_named(expected)}, but is {_named(got)}{hint}", ""
-    if kind is dict or kind == list | tuple:
-        return _difference_of_parts(expected, got, tolerance, path)
-    if kind is torch.Tensor:
-        return _difference_of_tensors(expected, got, tolerance, path)
-    if kind == int | float:
-        return _difference_of_numbers([expected], [got], (), tolerance, path)
-    if expected != got:
-        values = f"expected {_short(expected)}, got {_short(got)}"
-        return f"{where} is {_short(got)}, which is not right", values
-    return None
-
-
-def _difference_of_parts(expected: Any, got: Any, tolerance: Tolerance, path: str) -> Found:
-    """The first difference between two dictionaries, or two lists."""
-    where = _called(path)
-    if isinstance(expected, dict):
+    if kind is dict:
         if set(expected) != set(got):
             wanted, found = (_short(sorted(map(str, tree))) for tree in (expected, got))
             return f"{where} should have the entries {wanted}, but has {found}", ""
-        parts = [(key, f'{path}["{key}"]') for key in expected]
-    else:
+        parts = [
+            (value, got[key], tolerance, f'{path}["{key}"]') for key, value in expected.items()
+        ]
+    elif kind == list | tuple:
         if len(expected) != len(got):
             return f"{where} should have {len(expected)} parts, but has {len(got)}", ""
-        parts = [(place, f"{path}[{place}]") for place in range(len(expected))]
-    found = (difference(expected[key], got[key], tolerance, part) for key, part in parts)
-    return next(filter(None, found), None)
-
-
-def _difference_of_tensors(
-    expected: torch.Tensor, got: torch.Tensor, tolerance: Tolerance, path: str
-) -> Found:
-    where = _called(path)
-    if expected.shape != got.shape:
-        shapes = f"shape {tuple(expected.shape)}, but has {tuple(got.shape)}"
-        return f"{where} should have {shapes}", ""
-    if expected.is_floating_point() != got.is_floating_point() or got.is_complex():
-        return f"{where} should hold numbers like {expected.dtype}, but holds {got.dtype}", ""
-    flat = (tensor.flatten().tolist() for tensor in (expected, got))
-    return _difference_of_numbers(*flat, expected.shape, tolerance, path)
+        parts = [
+            (value, got[place], tolerance, f"{path}[{place}]")
+            for place, value in enumerate(expected)
+        ]
+    elif kind is torch.Tensor:
+        if expected.shape != got.shape:
+            return (
+                f"{where} should have shape {tuple(expected.shape)}, but has {tuple(got.shape)}",
+                "",
+            )
+        if expected.is_floating_point() != got.is_floating_point() or got.is_complex():
+            return f"{where} should hold numbers like {expected.dtype}, but holds {got.dtype}", ""
+        flat = (tensor.flatten().tolist() for tensor in (expected, got))
+        return _difference_of_numbers(*flat, expected.shape, tolerance, path)
+    elif kind == int | float:
+        return _difference_of_numbers([expected], [got], (), tolerance, path)
+    elif expected != got:
+        return (
+            f"{where} is {_short(got)}, which is not right",
+            f"expected {_short(expected)}, got {_short(got)}",
+        )
+    return next(filter(None, (difference(*part) for part in parts)), None)
 
 
 def _difference_of_numbers(
@@ -113,14 +106,9 @@ def _difference_of_numbers(
     if first is None:
         return None
     index = [int(i) for i in torch.unravel_index(torch.tensor(first), shape)]
-    spots = []
-    if path:
-        spots.append(f"part {path}")
-    if index:
-        spots.append(f"at {index}")
-    values = f"expected {_digits(expected[first])}, got {_digits(got[first])}"
-    if spots:
-        values = f"{', '.join(spots)}: {values}"
+    spots = [f"part {path}"] * bool(path) + [f"at {index}"] * bool(index)
+    place = ", ".join(spots) + ": " * bool(spots)
+    values = f"{place}expected {_digits(expected[first])}, got {_digits(got[first])}"
     if not all(distance < math.inf for distance in apart):
         return f"{_called(path)} holds values that are not finite", values
     bound = f", where at most {allowed:.3g} is allowed"
