@@ -44,55 +44,55 @@ class Answers:
     def __init__(self, model: nn.Module, inputs: tuple[Any, ...], any_batch: bool = True):
         self._model = model
         self._any_batch = any_batch
-        self._draws = False
-        self._asked = dict(enumerate(_inputs_like(inputs)))
-        answers = self._ask(model)
-        if self._draws or isinstance(answers.get(1), Exception):
-            # It draws random numbers in the order of memory, or takes no channels_last memory.
-            wanting = self._asked if self._draws else {1: self._asked[1]}
-            self._asked |= tree_map_only(torch.Tensor, torch.Tensor.contiguous, wanting)
-            answers = self._ask(model)
+        self._is_random = False  # whether anything that ran has drawn random numbers
+        self._calls = dict(enumerate(_inputs_like(inputs)))
+        answers = self._run(model)
+        if self._is_random or isinstance(answers.get(1), Exception):
+            # It draws random numbers in the order of memory, or refuses channels_last memory.
+            in_doubt = self._calls if self._is_random else {1: self._calls[1]}
+            self._calls |= tree_map_only(torch.Tensor, torch.Tensor.contiguous, in_doubt)
+            answers = self._run(model)
         if isinstance(answers[0], Exception):
             raise answers[0]
-        # A batch size that the network itself refuses is not asked of others: fx would print where
+        # A batch size that the network itself refuses is not tried on others: fx would print where
         # they fail.
         refused = [n for n, answer in answers.items() if isinstance(answer, Exception)]
         for number in refused:
-            del answers[number], self._asked[number]
+            del answers[number], self._calls[number]
         self._expected = answers
 
     def difference(self, network: nn.Module) -> str | None:
         """Where a network gives another answer, in one line, or None."""
         tolerance = self._tolerance(network)
-        for number, got in self._ask(network).items():
+        for number, got in self._run(network).items():
             if number > 1 and not self._any_batch and isinstance(got, Exception):
-                continue  # not a batch size that the network takes
-            reason = self._compare(number, self._expected[number], got, tolerance)
+                continue  # calls 0 and 1 have the batch size of the example, others need not run
+            reason = self._mismatch(number, self._expected[number], got, tolerance)
             if reason is not None:
-                shapes = ", ".join(map(_described, _tensors_in(self._asked[number])))
+                shapes = ", ".join(map(_described, tensors_in(self._calls[number])))
                 return f"in call {number + 1}, with inputs of shape {shapes}, {reason}"
         return None
 
     def _tolerance(self, network: nn.Module) -> float:
         """That of the coarsest type in which the network stores or computes anything."""
         nodes = network.graph.nodes if isinstance(network, fx.GraphModule) else ()
-        values = [*network.parameters(), *network.buffers(), self._asked, self._expected]
+        values = [*network.parameters(), *network.buffers(), self._calls, self._expected]
         values += [node.meta.get("val") for node in nodes]
-        dtypes = {value.dtype for value in _tensors_in(values)}
+        dtypes = {value.dtype for value in tensors_in(values)}
         return max((TOLERANCE[dtype] for dtype in dtypes & TOLERANCE.keys()), default=0.0)
 
-    def _ask(self, network: nn.Module, dtype: torch.dtype | None = None) -> dict[int, Any]:
-        """For each input the answer and what became of the input, or the error."""
+    def _run(self, network: nn.Module, dtype: torch.dtype | None = None) -> dict[int, Any]:
+        """For each call the answer and what became of the inputs, or the error."""
         network = copy.deepcopy(network).to(dtype=dtype)
         answers = {}
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())), torch.no_grad():
-            for number, inputs in self._asked.items():
+            for number, inputs in self._calls.items():
                 seeded = torch.manual_seed(number).get_state()
                 answers[number] = _answer(network, inputs, dtype)
-                self._draws |= not torch.equal(seeded, torch.get_rng_state())
+                self._is_random |= not torch.equal(seeded, torch.get_rng_state())
         return answers
 
-    def _compare(self, number: int, expected: list[Any], got: Any, tolerance: float) -> str | None:
+    def _mismatch(self, number: int, expected: list[Any], got: Any, tolerance: float) -> str | None:
         if isinstance(got, Exception):
             return f"it does not run: {got}"
         if len(got) != len(expected):
@@ -102,23 +102,24 @@ class Answers:
             allowed = tolerance if getattr(value, "dtype", None) in TOLERANCE else 0.0
             if error <= allowed:
                 continue
-            if self._draws or not error <= 10 * self._rounding(number, position):
+            if self._is_random or not error <= 10 * self._rounding(number, position):
                 return reason
         return None
 
     def _rounding(self, number: int, position: int) -> float:
-        """How far the answers of the network itself are from those that it gives in float64."""
+        """How far an answer of the network itself is from the one that it gives in float64."""
         stored = (*self._model.parameters(), *self._model.buffers())
         answer = self._expected[number][position]
         if any(tensor.is_complex() for tensor in stored) or not isinstance(answer, torch.Tensor):
             return 0.0  # float64 would drop the imaginary parts
-        exact = self._ask(self._model, dtype=torch.float64)[number]
+        exact = self._run(self._model, dtype=torch.float64)[number]
         if isinstance(exact, Exception) or answer.dtype == torch.float64:
             return 0.0
         return gap(answer, exact[position].to(answer.dtype))[1]
 
 
-def _tensors_in(value: Any) -> list[torch.Tensor]:
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors inside nested lists, tuples and dicts, in order."""
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
@@ -129,11 +130,11 @@ def _described(x: torch.Tensor) -> str:
 def _answer(network: nn.Module, inputs: tuple[Any, ...], dtype: torch.dtype | None) -> Any:
     """What the network gives back and what becomes of a copy of the inputs, or the error."""
 
-    def as_asked(x: torch.Tensor) -> torch.Tensor:
+    def copied(x: torch.Tensor) -> torch.Tensor:
         return x.to(dtype if x.is_floating_point() else None, copy=True)
 
     try:
-        inputs = tree_map_only(torch.Tensor, as_asked, inputs)
+        inputs = tree_map_only(torch.Tensor, copied, inputs)
         return list(_parts((network(*inputs), inputs)))
     except Exception as error:
         return error
@@ -176,7 +177,7 @@ def gap(expected: Any, found: Any) -> tuple[str, float]:
 def _inputs_like(inputs: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     """The inputs, then random ones: as many images, one image, one image more."""
     yield inputs
-    batch = next((len(x) for x in _tensors_in(inputs) if x.dim() > 0), 0)
+    batch = next((len(x) for x in tensors_in(inputs) if x.dim() > 0), 0)
     numbers = torch.Generator().manual_seed(0)
     for size in dict.fromkeys([batch, 1, batch + 1]) if batch else ():
 

@@ -87,10 +87,7 @@ def compress(
     try:
         alive, dead = pruning.remove_dead_channels(stages["dense"], example)
         small = pruning.prune(alive, example, ratio=prune_ratio, scope=scope)
-        rehearsal = replace(recipe, rounding="nearest")  # what would fail fails now
-        metrics.file_bytes(small)
-        metrics.file_bytes(quantization.quantize(small, calibration[:2], rehearsal))
-        metrics.latency(nn.Identity(), example, runs=latency_runs)
+        rehearse(small, calibration[:2], recipe, latency_runs)
         if folder:
             refuse_another_run(folder, small, finetune_epochs)
         finish("dense", stages["dense"])
@@ -103,18 +100,22 @@ def compress(
             training.finetune(student, dataset, stages["dense"], config, state, progress)
             finish("fine-tuned", student)
         finish("quantized", quantization.quantize(list(stages.values())[-1], calibration, recipe))
-        stages["quantized"].mode = "kernel"
-        rows = [
-            describe(stage, network, dataset, example, progress)
-            for stage, network in stages.items()
-        ]
-        # The quantized network multiplies as often as the one it was made from, only in integers.
-        rows[-1] |= {key: rows[-2][key] for key in ("params", "macs")}
-        table = pd.DataFrame(rows).merge(latencies(stages, example, latency_runs), on="stage")
+        table = compared(stages, dataset, example, latency_runs, progress)
     except BaseException as error:  # Ctrl-C too
         error.stages = stages
         raise
     return Compressed(stages, table.assign(**provenance(seed)), dead, scope)
+
+
+def rehearse(
+    network: nn.Module, images: torch.Tensor, recipe: quantization.Recipe, latency_runs: int
+) -> None:
+    """Write, quantize and time the pruned network for a trial: what would fail after fine-tuning
+    fails now.
+    """
+    metrics.file_bytes(network)
+    metrics.file_bytes(quantization.quantize(network, images, replace(recipe, rounding="nearest")))
+    metrics.latency(nn.Identity(), images, runs=latency_runs)  # it may refuse so few runs
 
 
 def refuse_another_run(folder: Path, pruned: nn.Module, epochs: int) -> None:
@@ -138,17 +139,34 @@ def as_saveable(model: nn.Module, dataset: Dataset) -> nn.Module:
     To load such a file takes a function that makes the module: `models.load(path, factory=...)`.
     """
     if not models.spec_of(model):
-        whole = copy.deepcopy(model).eval()
-        model = copy.deepcopy(whole)
+        original = copy.deepcopy(model).eval()
+        model = copy.deepcopy(original)
         try:
             models.declare_builder(model, type(model))
         except models.ModelError:  # the class alone makes another network
             name = models.name_of(type(model)) + models.AS_GIVEN
-            spec = models.Spec(name, {}, make=lambda: copy.deepcopy(whole))
+            spec = models.Spec(name, {}, make=lambda: copy.deepcopy(original))
             models.set_spec(model, spec)
     set_default_normalization(dataset, model)
     metrics.check_scores(model, dataset)
     return model
+
+
+def compared(
+    stages: dict[str, nn.Module],
+    dataset: Dataset,
+    example: torch.Tensor,
+    runs: int,
+    progress: bool,
+) -> pd.DataFrame:
+    """A row for each stage; the last one is quantized."""
+    stages["quantized"].mode = "kernel"
+    rows = [
+        describe(stage, network, dataset, example, progress) for stage, network in stages.items()
+    ]
+    # The quantized network multiplies as often as the one it was made from, only in integers.
+    rows[-1] |= {key: rows[-2][key] for key in ("params", "macs")}
+    return pd.DataFrame(rows).merge(latencies(stages, example, runs), on="stage")
 
 
 def describe(

@@ -11,7 +11,8 @@ from helpers.files import write_atomically
 from helpers.graphs.tracing import trace
 from helpers.passes.optimizer import PIPELINES
 from helpers.passes.passer import Passer, Row
-from helpers.plots.graphs import Outline, arrange, compare, outline
+from helpers.plots.graphs import Outline, compare, outline
+from helpers.plots.layout import arrange
 
 SENTENCES = {
     "canonicalize": "Every way to write an operation becomes one, which the other passes look for.",

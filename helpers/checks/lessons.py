@@ -17,7 +17,7 @@ import runpy
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -53,8 +53,8 @@ class NotRightYet(ValueError):
     """An exercise's answer is wrong; says on which input, how far off, and what to look at."""
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: the message alone, since the way through this file teaches nobody
-        anything.
+        """What a notebook shows: the message alone, because the path through this file teaches
+        nothing.
         """
         return [f"NotRightYet: {self}"]
 
@@ -76,10 +76,10 @@ class Lessons:
         """The exercise that a function of this name answers."""
         if name in self.items:
             return self.items[name]
-        said = f"there is no exercise called {name!r}"
+        reason = f"there is no exercise called {name!r}"
         if name == "<lambda>":
-            said = "use def, for a lambda has no name"
-        raise NotRightYet(f"{said}; there are {', '.join(sorted(self.items))}")
+            reason = "use def, for a lambda has no name"
+        raise NotRightYet(f"{reason}; there are {', '.join(sorted(self.items))}")
 
     def blocks(self) -> dict[str, str]:
         """The kept answers: name of the exercise -> code."""
@@ -90,8 +90,8 @@ class Lessons:
         }
 
     def hint(self, item: Item, function: Callable, failure: Failure) -> str:
-        """What is said of one more wrong answer, beside what differs: nothing, a nudge, the way,
-        then the solution. A mistake that is known has a nudge of its own.
+        """Count one more wrong answer, and say what helps: first nothing, then a nudge, then the
+        way, then the solution. A known mistake has its own nudge.
         """
         self.misses[item.function] += 1
         tries = self.misses[item.function]
@@ -114,8 +114,8 @@ class Lessons:
         return None
 
     def keep(self, function: Callable) -> str:
-        """Write an answer into the learner's file, unless it leans on what only the notebook knows;
-        says which.
+        """Write an answer into the learner's file, unless it needs other cells of the notebook;
+        say how that went.
         """
         name = function.__name__
         try:
@@ -131,13 +131,13 @@ class Lessons:
     def text_of(self, blocks: dict[str, str]) -> str:
         """The learner's file with these answers; what stands above the first stays."""
         before = self.mine.read_text("utf-8") if self.mine.exists() else HEAD
-        head = before.partition(TITLE[:7])[0].rstrip()
+        head = before.partition(TITLE.partition("{")[0])[0].rstrip()
         kept = [f"{TITLE.format(name)}\n\n{code}" for name, code in blocks.items()]
         return "\n\n".join([head, *kept])
 
     def define(self, name: str, blocks: dict[str, str]) -> Any:
-        """Run an answer's code, the course's where `blocks` have none, after that of the exercises
-        which it uses.
+        """The function or class that an answer defines. Its code is in `blocks`, or the course's
+        where there is none; the exercises that it uses are defined first.
         """
         code = blocks.get(name) or self.solution(name)
         try:
@@ -163,7 +163,9 @@ class Lessons:
 @cache
 def load(file: Path) -> tuple[Item, ...]:
     """The exercises that a file defines; it may import what lies beside it."""
-    sys.path += {str(file.parent)}.difference(sys.path)
+    folder = str(file.parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
     return runpy.run_path(str(file))["ITEMS"]
 
 
@@ -190,38 +192,40 @@ def changed_solution(solution: str, function: str, mistake: Mistake) -> str:
 
 def block_of(function: Callable) -> str:
     """The function with the imports, functions, classes and constants of its cell."""
-    own = inspect.getsource(function)
+    alone = inspect.getsource(function)
     file = inspect.unwrap(function).__code__.co_filename  # below its decorators
-    cell = "".join(linecache.getlines(file))
-    kept = []
+    code = ""
     with suppress(SyntaxError):  # of a cell with %magic: the function alone
-        known = {*GIVEN, *GIVEN["__builtins__"]}
-        for part in ast.parse(cell).body:
-            new = defined(part, known)
-            if new:
-                known |= new
-                for decorator in getattr(part, "decorator_list", ()):
-                    kept.append("@" + ast.get_source_segment(cell, decorator))
-                kept.append(ast.get_source_segment(cell, part))
-    code = "\n".join(kept)
+        code = "\n".join(definitions_in("".join(linecache.getlines(file))))
     if f"def {function.__name__}(" not in code:
-        code = own
+        code = alone
     return code.strip() + "\n"
 
 
-def defined(part: ast.stmt, known: set[str]) -> set[str]:
-    """The names that a statement defines; none where their value needs more of the notebook than
-    what is `known`.
+def definitions_in(cell: str) -> Iterator[str]:
+    """The parts of a cell that define something, and need nothing from other cells for it."""
+    known = {*GIVEN, *GIVEN["__builtins__"]}
+    for part in ast.parse(cell).body:
+        new = defined_names(part, known)
+        if new:
+            known |= new
+            for decorator in getattr(part, "decorator_list", ()):
+                yield "@" + ast.get_source_segment(cell, decorator)
+            yield ast.get_source_segment(cell, part)
+
+
+def defined_names(part: ast.stmt, known: set[str]) -> set[str]:
+    """The names that a statement defines; none if it computes a value from names that are not
+    `known`.
     """
     if isinstance(part, ast.FunctionDef | ast.ClassDef):
         return {part.name}
     if isinstance(part, ast.Import | ast.ImportFrom):
         return {alias.asname or alias.name for alias in part.names}
-    if not isinstance(part, ast.Assign | ast.AnnAssign):
+    if not isinstance(part, ast.Assign | ast.AnnAssign) or part.value is None:
         return set()
-    names = names_in(part)
-    known_alone = isinstance(part.value, ast.Lambda) or names_in(part.value or part) <= known
-    return names if known_alone else set()
+    computable = isinstance(part.value, ast.Lambda) or names_in(part.value) <= known
+    return names_in(part) if computable else set()
 
 
 def names_in(part: ast.AST) -> set[str]:

@@ -207,13 +207,11 @@ class Recorder(fx.Tracer):
                 for i in range(len(value))
             ]
             return (Sizes if isinstance(value, torch.Size) else type(value))(items)
-        if isinstance(value, bool) and self._tensor_inputs(node):
+        if isinstance(value, bool) and any(
+            isinstance(self.values[source], torch.Tensor) for source in node.all_input_nodes
+        ):
             return value
         return ValueProxy(node, self) if isinstance(value, torch.Tensor | int | float) else value
-
-    def _tensor_inputs(self, node: fx.Node) -> list[fx.Node]:
-        """The inputs of a node that are tensors."""
-        return [n for n in node.all_input_nodes if isinstance(self.values[n], torch.Tensor)]
 
     def create_arg(self, a: Any) -> Any:
         """Not strict: a named tuple, as some networks return, is a tuple, and so are sizes."""

@@ -36,7 +36,11 @@ class Between:
 
 
 def problem(value: Any, kind: Any, where: str = "") -> str | None:
-    """What is wrong with a value, or None."""
+    """What is wrong with a value that should be of a kind, or None.
+
+    Args:
+        where: the place of the value, for the message.
+    """
     if kind is ...:
         return None
     if isinstance(kind, dict) and isinstance(value, dict):
@@ -44,38 +48,45 @@ def problem(value: Any, kind: Any, where: str = "") -> str | None:
     if isinstance(kind, list) and isinstance(value, list):
         problems = (problem(item, kind[0], f"{where}[{at}]") for at, item in enumerate(value))
         return next(filter(None, problems), None)
-    fits = False
-    if isinstance(kind, dict):
-        expected = "a table"
-    elif isinstance(kind, list):
-        expected = "a list"
-    elif isinstance(kind, tuple):
-        fits = any(problem(value, choice) is None for choice in kind)
-        expected = "of a known kind"
-    elif isinstance(kind, type):
-        fits = type(value) is kind
-        expected = f"of the type {kind.__name__}"
-    elif isinstance(kind, range):
-        fits = type(value) is int and value in kind
-        expected = f"a whole number from {kind[0]} to {kind[-1]}"
-    elif isinstance(kind, Between):
-        fits = type(value) in (int, float) and kind.low <= value <= kind.high
-        expected = f"a number from {kind.low} to {kind.high}"
-    else:
-        fits = kind(value)
-        expected = kind.__doc__
+    fits, expected = _judge(value, kind)
     return None if fits else f"{where} is {value!r:.40}, expected {expected}"
 
 
+def _judge(value: Any, kind: Any) -> tuple[bool, str | None]:
+    """Whether a value is of a kind, and the kind in words. A table that reaches this point has met
+    no table, and a list no list.
+    """
+    match kind:
+        case dict():
+            return False, "a table"
+        case list():
+            return False, "a list"
+        case tuple():
+            return any(problem(value, choice) is None for choice in kind), "of a known kind"
+        case type():
+            return type(value) is kind, f"of the type {kind.__name__}"
+        case range():
+            fits = type(value) is int and value in kind
+            return fits, f"a whole number from {kind[0]} to {kind[-1]}"
+        case Between(low, high):
+            fits = type(value) in (int, float) and low <= value <= high
+            return fits, f"a number from {low} to {high}"
+    return kind(value), kind.__doc__
+
+
 def _problem_in_table(table: dict, kinds: dict, where: str) -> str | None:
+    """The first name that is missing or not known, or the first value of another kind."""
+    kind_of_others = kinds.get(...)
     known = {name.rstrip("?"): kind for name, kind in kinds.items() if name is not ...}
     for name in known:
-        if name in kinds and name not in table:
+        is_required = name in kinds  # without a question mark
+        if is_required and name not in table:
             return f"{where} lacks {name!r}"
     for name, value in table.items():
-        if name not in known and ... not in kinds:
+        kind = known.get(name, kind_of_others)
+        if kind is None:
             return f"{where} has {name!r:.80}, which is not known"
-        found = problem(value, known.get(name, kinds.get(...)), f"{where}.{name:.80}")
+        found = problem(value, kind, f"{where}.{name:.80}")
         if found:
             return found
     return None
@@ -83,7 +94,7 @@ def _problem_in_table(table: dict, kinds: dict, where: str) -> str | None:
 
 def _sizes(value: Any) -> bool:
     """a list of sizes of at most 4 million numbers in all"""
-    return isinstance(value, list) and problem(value, [SIZE]) is None and math.prod(value) <= 2**22
+    return problem(value, [SIZE]) is None and math.prod(value) <= 2**22
 
 
 def _network_input(value: Any) -> bool:
@@ -141,8 +152,11 @@ def checked(header: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         spec = json.loads(header["spec"])
         metadata = json.loads(header.get("metadata", "{}"))
-        found = problem(spec, SPEC, "spec") or problem(metadata, METADATA, "metadata")
-        found = found or next(filter(None, map(_problem_in_step, spec["steps"])), None)
+        found = (
+            problem(spec, SPEC, "spec")
+            or problem(metadata, METADATA, "metadata")
+            or next(filter(None, map(_problem_in_step, spec["steps"])), None)
+        )
     except (KeyError, ValueError, RecursionError) as error:
         raise ModelError(f"{type(error).__name__}: {error}") from error
     if found:

@@ -28,9 +28,9 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
-from helpers.equivalence import TOLERANCE, gap
+from helpers.equivalence import TOLERANCE, gap, tensors_in
 from helpers.models.header import ModelError
 
 MOST_NAMED = 20  # tensors that do not fit
@@ -212,7 +212,7 @@ def _answers(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[torch
     torch.manual_seed(0)
     with suppress(Exception):  # a network may raise anything
         answer = network(*map(torch.clone, inputs))
-        return [leaf for leaf in tree_leaves(answer) if isinstance(leaf, torch.Tensor)]
+        return tensors_in(answer)
     return []
 
 

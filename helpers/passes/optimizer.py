@@ -64,13 +64,16 @@ def optimize(
     results: list[tuple[fx.GraphModule, Report]] = []
     for name in [route] if route else ROUTES:
         try:
-            results.append(_optimize_by_route(model, inputs, level, name, verify))
+            graph_module, report = _run_passes(model, inputs, level, name)
+            if verify:
+                _verify(model, inputs, graph_module, level, name)
         except PassError as error:
             if error.pass_name != "tracing":
                 raise
             refusals.append(error)
             continue
-        if not _norms(results[-1][0]):
+        results.append((graph_module, report))
+        if not _norms(graph_module):
             break
     if not results:
         for other in refusals[1:]:
@@ -94,16 +97,6 @@ def _norms(graph_module: fx.GraphModule) -> int:
     return sum(operation(node) == "batch_norm" for node in graph_module.graph.nodes)
 
 
-def _optimize_by_route(
-    model: nn.Module, inputs: tuple[Any, ...], level: str, route: str, verify: bool
-) -> tuple[fx.GraphModule, Report]:
-    graph_module, report = _run_passes(model, inputs, level, route)
-    report.route = route
-    if verify:
-        _verify(model, inputs, graph_module, level, route)
-    return graph_module, report
-
-
 def _run_passes(
     model: nn.Module, inputs: tuple[Any, ...], level: str, route: str, checks: Iterable[Check] = ()
 ) -> tuple[fx.GraphModule, Report]:
@@ -118,6 +111,7 @@ def _run_passes(
         # needed.
         rounds = 2 + 2 * len(graph_module.graph.nodes)
         report = Passer(PIPELINES["fold"], checks, rounds=rounds).run(graph_module)
+        report.route = route
         if level == "inference":
             report.rows += Passer(PIPELINES["inference"], checks).run(graph_module).rows
     return graph_module, report

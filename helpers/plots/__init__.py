@@ -6,7 +6,7 @@ Example:
     >>> plots.show(fig, "05-training-curve", alt="Accuracy rises to 94 % in 30 epochs.")
 """
 
-from helpers.plots.comparing import accuracies, bars, lines, times, waterfall
+from helpers.plots.comparing import accuracies, bars, lines, waterfall
 from helpers.plots.exploring import explore
 from helpers.plots.grids import image_grid, number_grids
 from helpers.plots.interactive import interactive

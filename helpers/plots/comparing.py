@@ -1,9 +1,8 @@
-"""Figures that compare: bars, lines, times, accuracies, and what is left after each step."""
+"""Figures that compare: bars, lines, accuracies, and what is left after each step."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import pandas as pd
 from matplotlib.figure import Figure
 
 from helpers.plots.style import COLOURS, GREY, INK, bar, line, subplots
@@ -66,18 +65,6 @@ def lines(
         ax.plot(*points, label=legend, **line(position, marker))
     ax.set(xlabel=x, ylabel=y, **settings)
     ax.legend()
-    return figure
-
-
-def times(table: pd.DataFrame, batch: int) -> Figure:
-    """Draw median times with their interquartile ranges, from `metrics.compare_latency`."""
-    figure, ax = subplots(size=(8, 0.5 * len(table) + 1.1))
-    for position, row in enumerate(table.itertuples()):
-        error = row.iqr_ms / 2
-        ax.barh(row.name, row.median_ms, xerr=error, capsize=5, height=0.6, **bar(position))
-    ax.invert_yaxis()
-    images = "1 image" if batch == 1 else f"{batch} images"
-    ax.set_xlabel(f"ms for {images} (median ± half the interquartile range)")
     return figure
 
 

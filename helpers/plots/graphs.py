@@ -3,11 +3,9 @@
 Passes work in place, so the graph before a pass is gone after it. An outline is plain data that
 stays.
 
-In a drawing, boxes stand one below the other in the order of the graph, in columns of equal height.
-What a node hands to the one below it is a straight line; every other line has a lane beside the
-column, so that none runs through a box. Constants are not drawn: a box that reads some tells the
-shape of the first, which is the weight. Colour and line both tell what a pass did, so the picture
-can be read in greyscale.
+layout.py says where the boxes of a drawing stand. Constants are not drawn: a box that reads some
+tells the shape of the first, which is the weight. Colour and line both tell what a pass did, so the
+picture can be read in greyscale.
 
 Example:
     >>> before = outline(graph_module)
@@ -18,7 +16,7 @@ Example:
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import torch
@@ -28,6 +26,7 @@ from matplotlib.patches import FancyBboxPatch, Patch
 from torch import fx, nn
 
 from helpers.graphs.operations import attribute, target_name
+from helpers.plots.layout import HALF, Layout, arrange
 from helpers.training.state import digest
 
 SAME = ""
@@ -36,9 +35,6 @@ CHANGED = "changed"
 REMOVED = "removed"
 BOX_WIDTH = 2.3  # inches that one box has for itself
 BOX_HEIGHT = 0.52
-HALF = 0.36  # half the height of a drawn box, in rows
-LANE = 0.12  # between two lanes, in boxes
-GAP = 0.3  # between the last lane and the next column
 TEXT = "#111820"
 LINE = "#4a5563"
 LONGEST = 30  # characters in a box
@@ -94,14 +90,16 @@ def compare(before: Outline, after: Outline) -> tuple[dict[str, str], dict[str, 
         Node name -> "removed" or "" for the boxes before, and "made", "changed" or "" for those
         after.
     """
-    old = {box.name: box for box in before}
-    new = {box.name: box for box in after}
-    stayed = {name for name, box in old.items() if name in new and new[name].op == box.op}
-    came = dict.fromkeys(new, MADE)
-    for name in stayed:
-        same = (new[name].what, new[name].weights) == (old[name].what, old[name].weights)
-        came[name] = SAME if same else CHANGED
-    return {name: SAME if name in stayed else REMOVED for name in old}, came
+    boxes_after = {box.name: box for box in after}
+    status_before = {box.name: REMOVED for box in before}
+    status_after = dict.fromkeys(boxes_after, MADE)
+    for old in before:
+        new = boxes_after.get(old.name)
+        if new is not None and new.op == old.op:
+            same = (new.what, new.weights) == (old.what, old.weights)
+            status_before[old.name] = SAME
+            status_after[old.name] = SAME if same else CHANGED
+    return status_before, status_after
 
 
 def table(graph: Outline) -> pd.DataFrame:
@@ -112,6 +110,7 @@ def table(graph: Outline) -> pd.DataFrame:
 
 
 def _box(graph_module: fx.GraphModule, node: fx.Node) -> Box:
+    """A node as it is now; the output node has the shape and dtype of what the network returns."""
     source = node
     if node.op == "output" and isinstance(node.args[0], fx.Node):
         source = node.args[0]
@@ -124,7 +123,7 @@ def _box(graph_module: fx.GraphModule, node: fx.Node) -> Box:
         value = tensors[0] if value is None else value
     elif node.op == "call_module":
         module = graph_module.get_submodule(node.target)
-        what = _module(module)
+        what = _layer(module)
         tensors = module.state_dict().values()
     elif node.op.startswith("call"):
         what = " ".join([target_name(node.target), *_literals(node)])
@@ -150,7 +149,7 @@ def _literals(node: fx.Node) -> list[str]:
     return [_literal(v) for v in node.args if isinstance(v, plain)] + named
 
 
-def _module(module: nn.Module) -> str:
+def _layer(module: nn.Module) -> str:
     """A module in a few characters; for the common layers the numbers that matter."""
     words = [type(module).__name__]
     if isinstance(module, nn.modules.conv._ConvNd):
@@ -174,68 +173,6 @@ def _literal(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value).removeprefix("torch.")
 
 
-class Layout(NamedTuple):
-    """Places in units of one box, x to the right and y downwards.
-
-    Attributes:
-        places: the centre of each box, by name.
-        paths: the corners of each edge's line.
-    """
-
-    places: dict[str, tuple[float, float]]
-    paths: dict[tuple[str, str], list[tuple[float, float]]]
-    width: float
-    height: float
-
-
-def arrange(edges: dict[str, tuple[str, ...]], rows_per_column: int) -> Layout:
-    """Arrange a graph.
-
-    Args:
-        edges: node -> its operands; operands come before the nodes that use them.
-        rows_per_column: how tall the drawing may grow before it is wrapped.
-    """
-    columns = -(-len(edges) // rows_per_column)
-    height = -(-len(edges) // columns)
-    at = {name: divmod(number, height) for number, name in enumerate(edges)}
-    # Of each column the lanes, and of each lane the gaps between rows that it passes.
-    lanes: list[list[set[int]]] = [[] for _ in range(columns)]
-    lane_of = {
-        (source, user): _lane(lanes[at[source][0]], at[source], at[user])
-        for user, operands in edges.items()
-        for source in operands
-    }
-    widths = [1 + LANE * (len(of_column) + 1) + GAP for of_column in lanes]
-    places = {name: (sum(widths[:column]) + 0.5, row + 0.5) for name, (column, row) in at.items()}
-    paths = {}
-    for (source, user), lane in lane_of.items():
-        x, top = places[source]
-        end, bottom = places[user]
-        corners = [(x, top + HALF), (end, bottom - HALF)]
-        if lane is not None:
-            beside = x + 0.5 + LANE * (lane + 1)
-            corners[1:1] = [(beside, top + 0.5), (beside, bottom - 0.5)]
-        paths[source, user] = corners
-    return Layout(places, paths, sum(widths) - GAP, float(height))
-
-
-def _lane(lanes: list[set[int]], source: tuple[int, int], user: tuple[int, int]) -> int | None:
-    """The first lane that is free from the gap below the source to the gap above its user.
-
-    None for neighbours, which need none.
-    """
-    below = source[1] + 1
-    if user == (source[0], below):
-        return None
-    gaps = set(range(min(below, user[1]), max(below, user[1]) + 1))
-    free = [number for number, taken in enumerate(lanes) if taken.isdisjoint(gaps)]
-    if not free:
-        free = [len(lanes)]
-        lanes.append(set())
-    lanes[free[0]] |= gaps
-    return free[0]
-
-
 def draw(graph: Outline) -> Figure:
     """Draw one graph."""
     return _figure([(graph, {}, "")])
@@ -243,8 +180,8 @@ def draw(graph: Outline) -> Figure:
 
 def draw_before_after(before: Outline, after: Outline) -> Figure:
     """Draw a graph before and after a pass, side by side."""
-    went, came = compare(before, after)
-    return _figure([(before, went, "before"), (after, came, "after")])
+    status_before, status_after = compare(before, after)
+    return _figure([(before, status_before, "before"), (after, status_after, "after")])
 
 
 def _without_constants(graph: Outline) -> Outline:
@@ -261,6 +198,7 @@ def _without_constants(graph: Outline) -> Outline:
 
 
 def _figure(panels: list[tuple[Outline, dict[str, str], str]]) -> Figure:
+    """Graphs side by side, each with the status of its nodes and a title."""
     graphs = [_without_constants(graph) for graph, _, _ in panels]
     # As wide as a screen.
     rows = math.ceil(math.sqrt(sum(map(len, graphs)) * BOX_WIDTH / BOX_HEIGHT))
@@ -280,17 +218,18 @@ def _figure(panels: list[tuple[Outline, dict[str, str], str]]) -> Figure:
         counted = f"{title}: {len(graph)} nodes" if title else ""
         ax.set_title(counted, fontsize=12, fontweight="bold")
         ax.set_axis_off()
-    legend = [
-        Patch(**STYLES[what], label=f"{what} by the pass")
-        for what in STYLES
-        if what and what in shown
-    ]
-    if legend:
-        figure.legend(
-            handles=legend, loc="lower center", ncols=len(legend), frameon=False, fontsize=10
-        )
+    _add_legend(figure, [what for what in STYLES if what and what in shown])
     figure.tight_layout(rect=(0, 0.45 / height, 1, 1))
     return figure
+
+
+def _add_legend(figure: Figure, shown: list[str]) -> None:
+    """Explain the styles of what a pass did; a graph alone shows none of them."""
+    handles = [Patch(**STYLES[what], label=f"{what} by the pass") for what in shown]
+    if handles:
+        figure.legend(
+            handles=handles, loc="lower center", ncols=len(handles), frameon=False, fontsize=10
+        )
 
 
 def _draw_panel(ax: Axes, graph: Outline, layout: Layout, status: dict[str, str]) -> None:

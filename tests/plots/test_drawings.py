@@ -6,7 +6,6 @@ import copy
 import itertools
 import re
 
-import pandas as pd
 import pytest
 import torch
 import torchvision
@@ -19,16 +18,15 @@ from helpers.graphs.tracing import trace
 from helpers.plots import exploring, graphs, style
 from helpers.plots.graphs import (
     CHANGED,
-    HALF,
     MADE,
     REMOVED,
     SAME,
     STYLES,
-    arrange,
     compare,
     outline,
     table,
 )
+from helpers.plots.layout import HALF, arrange
 from helpers.training import Evaluation
 from tests.passes.graphs import network
 
@@ -64,13 +62,7 @@ def test_accuracies_are_drawn_in_percent_with_their_intervals():
     assert [text.get_text() for text in ax.get_legend().texts] == ["float32", "per layer"]
 
 
-def test_times_and_lines_show_what_they_are_given():
-    table = pd.DataFrame(
-        {"name": ["float32", "int8"], "median_ms": [4.0, 1.0], "iqr_ms": [0.2, 0.1]}
-    )
-    (ax,) = plots.times(table, 64).axes
-    assert [bar.get_width() for bar in ax.patches] == [4, 1]
-    assert "64 images" in ax.get_xlabel()
+def test_lines_show_what_they_are_given():
     (ax,) = plots.lines(
         {"a": ([0, 1], [2, 3]), "b": ([0, 1], [4, 5])}, "step", "loss", ylim=(0, 9)
     ).axes

@@ -1,7 +1,10 @@
 """The last check before a file is handed out: ONNX Runtime computes what the network computes."""
 
 import copy
+from collections.abc import Iterator
+from typing import Any
 
+import onnxruntime
 import torch
 from torch import Tensor, nn
 
@@ -16,31 +19,18 @@ def verify_onnx(proto: bytes, model: nn.Module) -> None:
     """Raise where ONNX Runtime does not load a file, or finds other numbers than the quantized
     network in integers.
     """
-    import onnxruntime
-
     torch.manual_seed(0)  # or the verdict would depend on what was drawn before
     network = copy.copy(model)
     network.mode = "integer"
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = None
     hint = ""
     counts = [2]
     if model.float_layers:
         hint = f"; look at what stayed in float: {', '.join(model.float_layers)}"
         counts = [2, 1, 5]  # what stayed in float may decide by the number of images
-    for count in counts:
-        x = random_images(model, count)
+    session = None
+    for x, expected in _answers(network, counts, hint):
         try:
-            expected = network(x)
-        except Exception as error:
-            failure = error  # the network may not take so many
-            continue
-        try:
-            session = session or onnxruntime.InferenceSession(
-                proto, options, providers=["CPUExecutionProvider"]
-            )
+            session = session or _session(proto)
             found = torch.from_numpy(session.run(None, {INPUT: x.numpy()})[0])
         except Exception as error:  # of many classes, all its own
             raise QuantizationError(
@@ -48,13 +38,36 @@ def verify_onnx(proto: bytes, model: nn.Module) -> None:
             ) from error
         if not _close(found, expected, network, x):
             raise QuantizationError(
-                f"ONNX Runtime finds other numbers than the network for {count} images, so the file"
-                f" was not written{hint}"
+                f"ONNX Runtime finds other numbers than the network for {len(x)} images, so the"
+                f" file was not written{hint}"
             )
-    if session is None:
+
+
+def _answers(network: nn.Module, counts: list[int], hint: str) -> Iterator[tuple[Tensor, Tensor]]:
+    """Random images and the answers to them, for each number of images that the network takes.
+
+    Raises:
+        QuantizationError: it takes none of these numbers.
+    """
+    refusals = []
+    for count in counts:
+        x = random_images(network, count)
+        try:
+            yield x, network(x)
+        except Exception as error:
+            refusals.append(error)
+    if len(refusals) == len(counts):
         raise QuantizationError(
-            f"file not written: random images cannot be compared: {failure}{hint}"
-        ) from failure
+            f"file not written: random images cannot be compared: {refusals[-1]}{hint}"
+        ) from refusals[-1]
+
+
+def _session(proto: bytes) -> Any:
+    """A file as ONNX Runtime loads it."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
 
 
 def random_images(model: nn.Module, count: int) -> Tensor:
@@ -68,7 +81,7 @@ def random_images(model: nn.Module, count: int) -> Tensor:
 
 
 def _close(found, expected, network, x):
-    """Whether results differ no more than ties explain.
+    """Whether the results differ by no more than codes that were rounded the other way explain.
 
     In a deep network small differences grow. How much is measured with one code more in a hundredth
     of the input, but only where the difference is not small anyway.

@@ -81,15 +81,15 @@ class Graph:
         pads = self.constant(f"{INPUT}.pads", torch.tensor(ends))
         self.coded[INPUT] = (self.node("Pad", [codes, pads], f"{INPUT}.widened"), *affine)
 
-    def put(self, step: Step, value: str) -> None:
-        """Quantize a float tensor to the codes of a step's output, if it has any."""
+    def encode(self, step: Step, value: str) -> None:
+        """Let a step's output be the codes of a float tensor, if it is coded at all."""
         if not step.has_codes:
             return
         name = step.op.name
         scale = self.constant(f"{name}.scale", step.out_scale.reshape(()))
         zero = self.constant(f"{name}.zero_point", step.out_zero_point.to(torch.uint8).reshape(()))
         codes = self.node("QuantizeLinear", [value, scale, zero], f"{name}.codes")
-        # Clamp what saturation does not.
+        # Saturation clamps to 0 and 255 alone.
         for kind, bound, end in (("Max", step.first, 0), ("Min", step.last, LARGEST_CODE)):
             if (bound == end).all():
                 continue
@@ -101,12 +101,12 @@ class Graph:
             codes = self.node("QuantizeLinear", [limited, scale, zero], f"{name}.{kind}.codes")
         self.coded[name] = (codes, scale, zero)
 
-    def get(self, step: Step, position: int = 0) -> str:
-        """The real numbers of an input; a node for each reader, as the QDQ form wants it."""
-        return self.real(step.op.inputs[position], input_name(step, position))
+    def decoded_input(self, step: Step, position: int = 0) -> str:
+        """The real numbers of a step's input, decoded once more for each reader, as QDQ asks."""
+        return self.decoded(step.op.inputs[position], input_name(step, position))
 
-    def real(self, edge: str, name: str) -> str:
-        """The real numbers of an edge, under this name if they have to be decoded."""
+    def decoded(self, edge: str, name: str) -> str:
+        """The real numbers of an edge, by this name where codes have to be decoded."""
         if edge not in self.coded:
             return edge
         return self.node("DequantizeLinear", [*self.coded[edge]], name)
@@ -160,18 +160,18 @@ class Graph:
     def conv(self, step: Layer) -> None:
         """One int8 convolution; a residual is added in float, before the one rounding."""
         name = step.op.name
-        inputs = [self.get(step), *self.parameters(step, step.codes, axis=0)]
+        inputs = [self.decoded_input(step), *self.parameters(step, step.codes, axis=0)]
         if step.op.residual:
             y = self.node("Conv", inputs, f"{name}.product", **attributes(step))
-            y = self.node("Add", [y, self.get(step, 1)], name)
+            y = self.node("Add", [y, self.decoded_input(step, 1)], name)
         else:
             y = self.node("Conv", inputs, name, **attributes(step))
-        self.put(step, y)
+        self.encode(step, y)
 
     def linear(self, step: Layer) -> None:
         """One int8 matrix product; more dimensions than two are laid flat for it."""
         name = step.op.name
-        x = self.get(step)
+        x = self.decoded_input(step)
         parameters = self.parameters(step, step.codes.t(), axis=1)
         if len(step.op.shape) == 1:
             y = self.node("Gemm", [x, *parameters], name)
@@ -179,26 +179,27 @@ class Graph:
             x = self.reshaped(x, f"{name}.flat", -1, step.codes.shape[1])
             y = self.node("Gemm", [x, *parameters], f"{name}.product")
             y = self.reshaped(y, name, -1, *step.op.shape)
-        self.put(step, y)
+        self.encode(step, y)
 
     def add(self, step: Step) -> None:
         """A sum in float, between codes."""
-        self.put(step, self.node("Add", [self.get(step, 0), self.get(step, 1)], step.op.name))
+        inputs = [self.decoded_input(step, position) for position in (0, 1)]
+        self.encode(step, self.node("Add", inputs, step.op.name))
 
     def average_pool(self, step: Step) -> None:
         """A mean over windows; with dimensions of size 1 dropped where the network drops them."""
         name = step.op.name
-        x = [self.get(step)]
+        x = [self.decoded_input(step)]
         if len(step.op.shape) == 3:
             y = self.node("AveragePool", x, name, **attributes(step))
         else:
             y = self.node("AveragePool", x, f"{name}.pool", **attributes(step))
             y = self.reshaped(y, name, 0, *step.op.shape)
-        self.put(step, y)
+        self.encode(step, y)
 
     def clamp(self, step: Step) -> None:
         """A clamp alone is a quantization."""
-        self.put(step, self.get(step))
+        self.encode(step, self.decoded_input(step))
 
     def copy_codes(self, step: Step) -> None:
         """Codes move or are compared, none is computed."""
@@ -234,14 +235,14 @@ class Graph:
         low = self.constant(f"{FLOAT}low", torch.tensor(-3e38))
         high = self.constant(f"{FLOAT}high", torch.tensor(3e38))
         for position, edge in enumerate(step.op.inputs):
-            value = self.get(step, position)
+            value = self.decoded_input(step, position)
             name = FLOAT + input_name(step, position)
             if edge in self.coded:
                 self.node("Clip", [value, low, high], name)
             else:
                 self.node("Identity", [value], name)
         result = self.node("Identity", [f"{FLOAT}result of {step.op.name}"], step.op.name)
-        self.put(step, result)
+        self.encode(step, result)
 
 
 def attributes(step: Step) -> dict[str, object]:

@@ -13,7 +13,7 @@ def content_of(model: QuantizedModel, block: int) -> bytes:
     """A network with widths that are multiples of `block` where they may, as ONNX."""
     wide = widened(model, block)
     graph = Graph()
-    graph.put(wide.input, INPUT)
+    graph.encode(wide.input, INPUT)
     more = sum(wide.input.op.shape) - sum(model.input.op.shape)  # channels of the image
     if more:
         graph.pad_input(more)
@@ -21,7 +21,7 @@ def content_of(model: QuantizedModel, block: int) -> bytes:
     for step in wide.steps.values():
         getattr(graph, step.op.kind)(step)
     last = wide.plan.ops[-1]
-    output = graph.real(last.name, "output" if "output" not in graph.coded else "output.real")
+    output = graph.decoded(last.name, "output" if "output" not in graph.coded else "output.real")
     image = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["N", *model.input_shape])
     result = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["N", *last.shape])
     written = helper.make_graph(
