@@ -18,23 +18,23 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_640,
-    "helpers/graphs": 12_150,
-    "helpers/models": 5_900,
-    "helpers/passes": 10_700,
+    "helpers": 92_630,
+    "helpers/graphs": 12_090,
+    "helpers/models": 5_890,
+    "helpers/passes": 10_640,
     "helpers/pruning": 14_200,
-    "helpers/quantization": 20_860,
-    "helpers/plots": 5_680,
+    "helpers/quantization": 20_950,
+    "helpers/plots": 5_610,
     "helpers/training": 7_180,
-    "helpers/checks": 4_960,
-    "course": 81_780,
+    "helpers/checks": 4_980,
+    "course": 81_790,
     "course/benchmarks": 16_090,
     "course/commands": 9_210,
     "course/grading": 28_310,
     "course/lessons": 6_190,
     "course/publish": 8_040,
     "course/reference": 11_290,
-    "tests": 205_330,
+    "tests": 205_260,
     "notebooks": 63_770,
 }
 TOKENS_A_LINE = 11
