@@ -131,7 +131,6 @@ def _on_one_device(model: nn.Module, example_inputs: tuple[Any, ...]) -> bool:
     return len({tensor.device for tensor in tensors}) == 1
 
 
-
 def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) -> fx.GraphModule:
     """The route by torch.fx.
 
