@@ -17,7 +17,9 @@ from helpers import checks
 from helpers.checks.lessons import GIVEN, Lessons, changed_solution
 from helpers.checks.trying import first_failure
 
-TRIES = 3
+SLOW = [pytest.mark.slow, pytest.mark.ci]
+TRIES = 3  # an answer that depends on chance is right or wrong in each of them
+EFFORT = [1, pytest.param(TRIES, marks=SLOW)]
 LESSONS = sorted(path.stem for path in Path(__file__).parent.glob("lesson_*.py"))
 ANSWERS = {
     lesson: importlib.import_module(f"tests.exercises.{lesson}").ANSWERS for lesson in LESSONS
@@ -48,7 +50,8 @@ def define(function: str, answer: str):
 
 
 @pytest.mark.parametrize(("lesson", "function"), EXERCISES)
-def test_right_answers_are_accepted_and_wrong_ones_rejected(lesson, function, monkeypatch):
+@pytest.mark.parametrize("tries", EFFORT)
+def test_right_answers_are_accepted_and_wrong_ones_rejected(lesson, function, tries, monkeypatch):
     monkeypatch.setattr(checks, "_lessons", [COURSE])
     monkeypatch.setenv("COURSE_HEADLESS", "1")  # answers that are tried here are not kept
     right, wrong, base = map(
@@ -57,16 +60,15 @@ def test_right_answers_are_accepted_and_wrong_ones_rejected(lesson, function, mo
     assert len(right) >= 2 - bool(base) and len(wrong) >= 5
     solution = COURSE.solution(function)
     base = base or solution
-    for answer in [solution, base, *right] * TRIES:
+    for answer in [solution, base, *right] * tries:
         checks.check(define(function, changed(base, answer)))
-    for answer in wrong * TRIES:
+    for answer in wrong * tries:
         with pytest.raises(checks.NotRightYet, match=function) as rejected:
             checks.check(define(function, changed(base, answer)))
             print("accepted:", answer)
         assert "NameError" not in str(rejected.value), answer
 
 
-SLOW = [pytest.mark.slow, pytest.mark.ci]
 MISTAKES = [
     pytest.param(item, mistake, marks=SLOW if number else [])  # the first of each is enough at home
     for item in COURSE.items.values()
