@@ -21,7 +21,7 @@ PRESENT = $(VENV)/.present
 GRADE = $(VENV)/.grade
 READY = $(VENV)/.dev
 # One thread for each of several test processes: two pools of threads on the same cores stand in each other's way.
-TESTS = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto
+TESTS = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal
 
 .PHONY: run test lab update slides report site demo reference grade dense check check-ci check-versions check-all lint clean
 

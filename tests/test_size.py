@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_630,
-    "helpers/graphs": 12_090,
+    "helpers": 92_670,
+    "helpers/graphs": 12_130,
     "helpers/models": 5_890,
     "helpers/passes": 10_640,
     "helpers/pruning": 14_200,

@@ -26,7 +26,6 @@ from torch.export import Dim
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from helpers.equivalence import tensors_in
 from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
 from helpers.graphs.interception import NOT_RECORDED
 from helpers.graphs.recording import Recorder, stored_tensors
@@ -93,7 +92,7 @@ def _check(model: nn.Module, example_inputs: tuple[Any, ...]) -> None:
         raise UnsupportedCase(
             "tracing", f"expected a network (nn.Module), got {type(model).__name__}"
         )
-    given = tensors_in(example_inputs)
+    given = _tensors(example_inputs)
     if not given:
         types = ", ".join(type(value).__name__ for value in example_inputs)
         raise GraphMismatch(
@@ -127,8 +126,12 @@ def _on_one_device(model: nn.Module, example_inputs: tuple[Any, ...]) -> bool:
     """Whether all tensors are on one device: a call without data, where all are on "meta", would
     not notice that two are not.
     """
-    tensors = [*tensors_in(example_inputs), *stored_tensors(model).values()]
+    tensors = [*_tensors(example_inputs), *stored_tensors(model).values()]
     return len({tensor.device for tensor in tensors}) == 1
+
+
+def _tensors(example_inputs: tuple[Any, ...]) -> list[torch.Tensor]:
+    return [value for value in tree_leaves(example_inputs) if isinstance(value, torch.Tensor)]
 
 
 def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) -> fx.GraphModule:
