@@ -3,7 +3,7 @@
 Everything here is at the mercy of the student's code, and none of it is trusted: it only computes.
 It knows no expected value, no seed and no name.
 
-    python inside/__main__.py JOB_FOLDER   results by standard output, prints by standard error
+    python lib/inside/__main__.py JOB_FOLDER   results by standard output, prints by standard error
 
 A result is one frame: name length, data length (4 bytes each), name, data.
 """
@@ -28,7 +28,7 @@ def main():
     """Run one submission."""
     folder = Path(sys.argv[1])
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-    sys.path[:0] = [str(folder / "lib"), str(folder)]
+    sys.path.insert(0, str(folder / "lib"))
     from inside.rights import give_up_rights
 
     give_up_rights(job)
@@ -43,7 +43,6 @@ def main():
     gc.disable()
     # Now, before a cell can change what they keep.
     import torch
-
     from inside.answering import answer_in_child
     from inside.cells import run_cells
 

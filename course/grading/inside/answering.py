@@ -12,7 +12,6 @@ import traceback
 import driver
 import wire
 from guard import Guard, take_away
-
 from inside.rights import EXECUTING, forbid_calls
 from inside.timing import WAITING, OutOfTime, alarm, starved
 

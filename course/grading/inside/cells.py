@@ -12,9 +12,8 @@ from codeop import Compile
 from pathlib import Path
 
 import IPython
-from IPython.core.inputtransformer2 import TransformerManager
-
 from inside.timing import alarm
+from IPython.core.inputtransformer2 import TransformerManager
 
 CELLS_SECONDS = 60  # of work for all cells; after that each gets a second
 FILE_COMMANDS = ("mkdir", "cp", "mv", "rm", "touch", "unzip")

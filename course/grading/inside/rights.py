@@ -116,4 +116,3 @@ def give_up_rights(job):
         resource.setrlimit(getattr(resource, name), (value, value))
     if job["filter_calls"]:
         forbid_calls()
-

@@ -204,9 +204,7 @@ COPY = "is in a copy of torch"
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of modules of torch that are asked
-@pytest.mark.parametrize(
-    ("code", "found"), [(COPIED, COPY), (RENAMED, COPY), (LOOKS_AROUND, "")]
-)
+@pytest.mark.parametrize(("code", "found"), [(COPIED, COPY), (RENAMED, COPY), (LOOKS_AROUND, "")])
 def test_a_copy_is_seen_and_to_look_through_modules_is_no_call(code, found):
     names = {}
     exec(code, names)
