@@ -12,12 +12,13 @@ box `take_away` first puts an error in the place of the functions themselves, fo
 import ctypes
 import gc
 import linecache
+import re
 import sys
 import sysconfig
 import threading
 import types
 from contextlib import suppress
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import lru_cache
 
 import torch
@@ -89,29 +90,36 @@ class Guard(TorchFunctionMode):
             raise Forbidden(self.found)
 
 
-@lru_cache(maxsize=10_000)
+@lru_cache
+def _any_of(patterns):
+    return re.compile("|".join(map(translate, patterns)))
+
+
 def _matches(name, patterns):
-    if name.endswith(".__getattr__"):  # of a module or class that is asked what it has
+    if not patterns or name.endswith(".__getattr__"):  # a module or class is asked what it has
         return False
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    return _any_of(patterns).match(name) is not None
 
 
-def _functions_of(patterns):
-    """The Python functions whose full names match a pattern."""
+@lru_cache  # all objects of the process are looked through
+def functions_of(patterns):
+    """The Python functions whose full names match a pattern, each after its name."""
     if not patterns:
-        return
+        return []
     gc.unfreeze()  # what is frozen is not listed
+    found = []
     for function in gc.get_objects():
         if type(function) is types.FunctionType:
             name = f"{function.__globals__.get('__name__')}.{function.__code__.co_qualname}"
             if _matches(name, patterns):
-                yield name, function
+                found.append((name, function))
+    return found
 
 
-@lru_cache  # all objects of the process are looked through
+@lru_cache
 def _bodies_of(patterns):
     """The names of these functions by what they do."""
-    return {_body(function.__code__): name for name, function in _functions_of(patterns)}
+    return {_body(function.__code__): name for name, function in functions_of(patterns)}
 
 
 def _body(code):
@@ -143,7 +151,7 @@ def take_away(patterns):
     for name in torch._C._dispatch_get_all_op_names():
         if _matches(f"torch.ops.{name.replace('::', '.')}", patterns):
             _replace_kernels(name)
-    for _, function in _functions_of(patterns):
+    for _, function in functions_of(patterns):
         code = function.__code__
         with suppress(ValueError):  # one with names of a function around it is only watched
             names = {"co_name": code.co_name, "co_qualname": code.co_qualname}

@@ -43,6 +43,7 @@ def main():
     gc.disable()
     # Now, before a cell can change what they keep.
     import torch
+    from guard import functions_of
     from inside.answering import answer_in_child
     from inside.cells import run_cells
 
@@ -52,6 +53,9 @@ def main():
     # As OMP_NUM_THREADS says before: forking is safe while torch has started no threads.
     torch.set_num_threads(1)
     send(channel, "cells", json.dumps(problems).encode())
+    for patterns in {tuple(item["forbidden"]) for item in job["items"]}:
+        functions_of(patterns)  # found once, not again in the process of each item
+    gc.freeze()
     for item in job["items"]:
         data = answer_in_child(item, namespace, folder, scratch, problems)
         send(channel, item["name"], data)
