@@ -193,7 +193,7 @@ def fold_conv(conv, norm):
     exec(source.replace("from __future__ import annotations", ""), copied)
     return copied["fuse_conv_bn_eval"](conv, norm)
 """
-RENAMED = COPIED.replace('""), copied', '"").replace("bn_rm", "mean"), copied')
+RENAMED = COPIED.replace('""), copied', '"").replace("fused_conv", "mine"), copied')
 LOOKS_AROUND = """
 import sys
 def fold_conv(conv, norm):
