@@ -29,7 +29,7 @@ IMPORTING = "<frozen importlib._bootstrap>"
 # Where torch keeps the code of one of its functions for tensors in a processor's memory.
 KERNELS = ("CPU", "MkldnnCPU", "QuantizedCPU")
 KERNELS += ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
-MANY_BYTES = 100  # of compiled code: short functions may be alike by chance
+MANY_NAMES = 6  # that a function uses: those with few may be alike by chance
 _set_profile, _frame = (
     sys.setprofile,
     sys._getframe,
@@ -81,7 +81,7 @@ class Guard(TorchFunctionMode):
         if event == "call":
             module, code = str(frame.f_globals.get("__name__")), frame.f_code
             self._judge(f"{module}.{code.co_qualname}", frame)
-            if not module.startswith("torch.") and len(code.co_code) >= MANY_BYTES:
+            if not module.startswith("torch.") and len(code.co_names) >= MANY_NAMES:
                 self._judge(self.bodies.get(_body(code), ""), frame, "is in a copy of")
 
     def _judge(self, name, frame, does="calls"):
@@ -123,8 +123,9 @@ def _bodies_of(patterns):
 
 
 def _body(code):
-    """What a function does: the same for a copy whose variables have other names."""
-    return code.co_code, code.co_names
+    """What a function does: the same for a copy with other words and names of variables."""
+    numbers = tuple(value for value in code.co_consts if isinstance(value, int | float | tuple))
+    return code.co_names, numbers, code.co_argcount, code.co_nlocals
 
 
 def _where(frame):
