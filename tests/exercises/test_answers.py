@@ -16,10 +16,10 @@ from course.publish import runner
 from helpers import checks
 from helpers.checks.lessons import GIVEN, Lessons, changed_solution
 from helpers.checks.trying import first_failure
+from tests.marks import IN_CI
 
-SLOW = [pytest.mark.slow, pytest.mark.ci]
 TRIES = 3  # an answer that depends on chance is right or wrong in each of them
-EFFORT = [1, pytest.param(TRIES, marks=SLOW)]
+EFFORT = [1, pytest.param(TRIES, marks=IN_CI)]
 LESSONS = sorted(path.stem for path in Path(__file__).parent.glob("lesson_*.py"))
 ANSWERS = {
     lesson: importlib.import_module(f"tests.exercises.{lesson}").ANSWERS for lesson in LESSONS
@@ -70,7 +70,9 @@ def test_right_answers_are_accepted_and_wrong_ones_rejected(lesson, function, tr
 
 
 MISTAKES = [
-    pytest.param(item, mistake, marks=SLOW if number else [])  # the first of each is enough at home
+    pytest.param(
+        item, mistake, marks=IN_CI if number else []
+    )  # the first of each is enough at home
     for item in COURSE.items.values()
     for number, mistake in enumerate(item.mistakes)
 ]

@@ -41,6 +41,8 @@ def share_that_helps(trials):
     return 1 - missed / len(trials)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_second_hints_speak_of_the_error_in_typical_wrong_answers():
     trials = [(name, one) for name, some in TRIALS.items() for one in some[:TYPICAL]]
     assert len(trials) >= 80

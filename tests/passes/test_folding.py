@@ -14,6 +14,7 @@ from helpers.graphs.errors import Declined
 from helpers.graphs.tracing import trace
 from helpers.passes import conv_bn_folding
 from helpers.passes.conv_bn_folding import folded
+from tests.marks import IN_CI
 from tests.passes.graphs import build, calls, differences, example
 from tests.passes.zoo import CONSTANT_CASES, CONVS, DECLINE, FOLD, NORM_CASES, NORMS, ZOO, conv
 
@@ -21,10 +22,9 @@ from tests.passes.zoo import CONSTANT_CASES, CONVS, DECLINE, FOLD, NORM_CASES, N
 def runs(route: str, every: int) -> list:
     """All cases of a route; all but each `every`-th one are slow."""
     cases = [case for case in ZOO if route in case.routes]
-    slow = [pytest.mark.slow, pytest.mark.ci]
     return [
         pytest.param(
-            case, route, id=f"{case.name}-{route}", marks=[] if number % every == 0 else slow
+            case, route, id=f"{case.name}-{route}", marks=[] if number % every == 0 else IN_CI
         )
         for number, case in enumerate(cases)
     ]

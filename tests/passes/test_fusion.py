@@ -17,6 +17,7 @@ from helpers import metrics, models
 from helpers.graphs.tracing import trace
 from helpers.passes import PIPELINES, Passer, optimize
 from helpers.passes.fused_layer import Activation, FusedLayer
+from tests.marks import IN_CI
 from tests.passes.graphs import differences, network
 from tests.passes.zoo import hooked, norm, with_conv
 
@@ -382,7 +383,9 @@ class Kernels(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("route", "batch"), [("fx", 1), ("fx", 3), ("export", 2)])
+@pytest.mark.parametrize(
+    ("route", "batch"), [("fx", 1), ("fx", 3), pytest.param("export", 2, marks=IN_CI)]
+)
 @torch.inference_mode()
 def test_mobilenet_runs_on_kernels_throughout_and_comes_back_fused(route, batch, tmp_path):
     with torch.inference_mode(False):

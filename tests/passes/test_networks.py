@@ -17,6 +17,7 @@ from torch.fx.experimental.optimization import fuse
 
 from helpers import metrics, passes
 from helpers.graphs.errors import UnsupportedCase
+from tests.marks import IN_CI
 from tests.passes.graphs import differences, norm_calls
 from tests.passes.zoo import conv, norm, up
 
@@ -81,11 +82,10 @@ def digests(model: nn.Module) -> dict[str, str]:
 
 
 def marked(name: str, route: str):
-    quick = name in TINY and (route == "fx" or name == "mobilenet_v2")
-    marks = (
-        [] if quick else [pytest.mark.slow] + ([pytest.mark.ci] if name in (*SHARE, *TINY) else [])
-    )
-    return pytest.param(name, route, marks=marks)
+    if name == "mobilenet_v2" or (name in TINY[:4] and route == "fx"):
+        return (name, route)
+    in_ci = name in (*SHARE, *TINY)
+    return pytest.param(name, route, marks=IN_CI if in_ci else pytest.mark.slow)
 
 
 @pytest.mark.parametrize(

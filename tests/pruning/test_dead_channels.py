@@ -10,6 +10,7 @@ from torchvision.ops import deform_conv2d
 
 from helpers import data, models, pruning
 from helpers.metrics import randomize_batchnorm
+from tests.marks import IN_CI
 from tests.pruning.zoo import PRUNABLE, Net, ToyMobile, build, net
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
@@ -315,7 +316,15 @@ def test_constants_pass_through_operations_that_are_known():
     torch.testing.assert_close(answers(small, x), answers(model, x))
 
 
-@pytest.mark.parametrize(("name", "count"), [("dense", 8), ("half", 1), ("fifth", 0), ("tenth", 0)])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        pytest.param("dense", 8, marks=IN_CI),
+        ("half", 1),
+        pytest.param("fifth", 0, marks=IN_CI),
+        ("tenth", 0),
+    ],
+)
 def test_the_shipped_networks_have_so_many_and_answer_the_same(name, count):
     model = models.pretrained(name).eval()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

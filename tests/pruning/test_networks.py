@@ -17,6 +17,7 @@ from torch import nn
 from helpers import models, pruning
 from helpers.equivalence import gap
 from helpers.pruning.surgery import cut
+from tests.marks import IN_CI
 from tests.pruning.zeroing import random_plan, zeroed
 
 LISTED = Path(__file__).resolve().parents[2] / "data" / "results" / "unprunable.csv"
@@ -39,7 +40,7 @@ SHARE = [
 REST = sorted(set(torchvision.models.list_models(module=torchvision.models)) - {*QUICK, *SHARE})
 ALL = [
     *QUICK,
-    *(pytest.param(name, marks=[pytest.mark.slow, pytest.mark.ci]) for name in SHARE),
+    *(pytest.param(name, marks=IN_CI) for name in SHARE),
     *(pytest.param(name, marks=pytest.mark.slow) for name in REST),
 ]
 TRANSFORMERS = ("vit", "swin", "maxvit")

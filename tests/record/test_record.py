@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.marks import IN_CI
 from tests.record import measure
 
 FOLDER = Path(__file__).parent
@@ -22,11 +23,8 @@ QUICK = (
     "mobilenet_v2",
     "googlenet",
 )
-OTHERS = (("fx", "inference"), ("export", "fold"), ("export", "inference"))
-FOLDS = [
-    ("fx", "fold"),
-    *(pytest.param(*other, marks=[pytest.mark.slow, pytest.mark.ci]) for other in OTHERS),
-]
+WAYS = (("fx", "fold"), ("fx", "inference"), ("export", "fold"), ("export", "inference"))
+FOLDS = [pytest.param(*each, marks=IN_CI) for each in WAYS]
 GROUPS = [
     name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
     for name in measure.NETWORKS

@@ -111,6 +111,8 @@ def test_finetune_goes_on_with_teachers(trained, tmp_path, monkeypatch):
     assert then.startswith(f"{first}; ") and len(then) > len(first) + 2
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_builder_that_finetune_names_may_be_that_of_the_teacher_alone(trained, tmp_path):
     builder = "course.reference.teacher:resnet18"
     teacher = models.save(models.build(builder, num_classes=10), tmp_path / "teacher.safetensors")

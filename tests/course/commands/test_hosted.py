@@ -67,6 +67,8 @@ def test_the_cell_does_nothing_at_home(tmp_path):
     assert done.stdout.strip() == "[]", done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_cell_sets_the_course_up_in_an_empty_folder(tmp_path):
     program = COLAB + hosted.CELL.format(source="") + THEN
     done = run(program, tmp_path, COURSE_REPOSITORY=f"file://{REPOSITORY}")

@@ -8,13 +8,12 @@ import pytest
 from course.grading import answers, course
 from helpers.checks.specification import copy_tree
 from tests.course.grading import trying
+from tests.marks import IN_CI
 
 EXERCISES = {name: course.load(name) for name in course.names()}
 
 ANSWERS = [
-    pytest.param(
-        name, answer, marks=[pytest.mark.slow, pytest.mark.ci] if answer.item == "network" else []
-    )
+    pytest.param(name, answer, marks=IN_CI if answer.item == "network" else [])
     for name, exercise in EXERCISES.items()
     for answer in answers.read(exercise)  # those of a network see many images
 ]

@@ -116,6 +116,8 @@ def test_a_weight_that_two_layers_share_counts_once():
     assert share_of_zeros(model) == 0.5
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_command_writes_a_row_for_each_sparsity_and_zeros_make_only_the_coded_file_smaller(
     tmp_path, capsys
 ):

@@ -21,6 +21,7 @@ from helpers.passes.passer import PASSES
 from helpers.quantization import Recipe, quantize
 from tests.course.publish import chromium
 from tests.course.publish.chromium import opened
+from tests.marks import IN_CI
 
 pytestmark = chromium.NEEDED
 
@@ -180,6 +181,8 @@ def test_every_layer_of_every_network_is_python_s_bit_for_bit(browser, tmp_path,
     assert problems == []
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_learner_s_network_of_3_bits_stands_first_and_computes_as_in_python(
     browser, tmp_path, monkeypatch, capsys
 ):
@@ -205,7 +208,7 @@ def test_a_learner_s_network_of_3_bits_stands_first_and_computes_as_in_python(
 
 
 @pytest.mark.parametrize(
-    "name", [*WRONG][:3] + [pytest.param(name, marks=pytest.mark.slow) for name in [*WRONG][3:]]
+    "name", [*WRONG][:1] + [pytest.param(name, marks=IN_CI) for name in [*WRONG][1:]]
 )
 def test_an_error_in_the_interpreter_is_seen(browser, small_page, tmp_path, name):
     right, wrong = WRONG[name]

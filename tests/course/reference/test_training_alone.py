@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 WITHOUT = """
 import sys
 for name in ("IPython", "nbformat", "nbclient", "jupyterlab", "ipywidgets", "onnxruntime"):
@@ -12,6 +14,8 @@ import course.commands.train, course.reference.work
 """
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_training_and_sweeps_need_no_jupyter():
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

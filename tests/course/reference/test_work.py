@@ -13,8 +13,9 @@ from helpers.quantization.affine import QuantizationError
 from helpers.training.loop import TrainingLoop
 from helpers.training.state import TrainingState
 from tests.course.reference.small import small_sweep
+from tests.marks import IN_CI
 
-pytestmark = [pytest.mark.slow, pytest.mark.ci]
+pytestmark = IN_CI
 
 
 @pytest.fixture
