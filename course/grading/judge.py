@@ -1,6 +1,6 @@
 """Grade submissions: inputs into the box, answers out of it, points awarded outside.
 
-What enters the box: the student's cells, `inside.py`, `wire.py`, `guard.py`, the assignment's
+What enters the box: the student's cells, `inside`, `wire.py`, `guard.py`, the assignment's
 driver and the inputs. What stays outside: the seeds, the specification with its oracles, the
 expected values, the probes and the names of the students.
 
