@@ -18,6 +18,7 @@ from helpers.files import write_atomically
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOTEBOOKS = REPOSITORY / "notebooks"
 WORK = REPOSITORY / "work"
+MADE = REPOSITORY / "build" / "assignments"
 FIRST = "00_start_here.ipynb"
 COPIED = "copied.json"  # which version each file of the working copy began as
 
@@ -55,8 +56,7 @@ def bring_up_to_date(folder: Path) -> list[str]:
         if (NOTEBOOKS / "mine").is_dir():
             copytree(NOTEBOOKS / "mine", folder / "mine", dirs_exist_ok=True)
         told.append(f"Your answers are now in {folder / 'mine.py'}.")
-    for source in _what_is_copied():
-        name = source.relative_to(NOTEBOOKS).as_posix()
+    for name, source in _what_is_copied().items():
         target = place_for(source, folder / name, began.get(name))
         if target is not None:
             write_atomically(target, source.read_bytes())
@@ -67,14 +67,28 @@ def bring_up_to_date(folder: Path) -> list[str]:
     return told
 
 
-def _what_is_copied() -> list[Path]:
-    """Lessons, exercises, and assignments as they are handed out; not their sources, which hold the
-    solutions.
+def _what_is_copied() -> dict[str, Path]:
+    """Lessons, exercises, and assignments as they are handed out, by their names in the working
+    copy.
     """
-    released = sorted(NOTEBOOKS.glob("assignments/*/visible.safetensors"))
-    assignments = [path for one in released for path in sorted(one.parent.iterdir())]
-    lessons = sorted(NOTEBOOKS.glob("*.ipynb"))
-    return [*lessons, *sorted(NOTEBOOKS.glob("exercises/*.py")), *assignments]
+    files = [*sorted(NOTEBOOKS.glob("*.ipynb")), *sorted(NOTEBOOKS.glob("exercises/*.py"))]
+    copied = {path.relative_to(NOTEBOOKS).as_posix(): path for path in files}
+    for bundle in _assignments():
+        for path in sorted(bundle.iterdir()):
+            copied[f"assignments/{bundle.name}/{path.name}"] = path
+    return copied
+
+
+def _assignments() -> list[Path]:
+    """The folders of the assignments without solutions: made here where the course has their
+    sources, else as they came with it.
+    """
+    folder = NOTEBOOKS / "assignments"
+    if any(folder.glob("*/specification.py")):
+        from course.grading import handout  # which an edition for students does not hold
+
+        return handout.for_practice(folder, MADE)
+    return [path.parent for path in sorted(folder.glob("*/visible.safetensors"))]
 
 
 def place_for(source: Path, target: Path, began: str | None) -> Path | None:

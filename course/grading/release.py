@@ -1,28 +1,18 @@
-"""Make what students get from one source notebook: no solution, no specification, no oracle.
-
-The instant check needs right answers to compare with. They are computed here for one visible seed
-and travel as data; the functions that computed them do not.
-"""
+"""Release assignments to a class: each as a folder and a zip file, or all with the course."""
 
 import io
 import re
-import shutil
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import nbformat
 
-from course.grading import record, wire
+from course.grading import record
 from course.grading.classroom import Classroom, write
 from course.grading.course import FOLDER, Exercise
-from course.grading.job import HERE
-from helpers.checks import compare
+from course.grading.handout import hand_out
 
-VISIBLE_SEED = "visible"
-SUPPORT = (HERE / "instant.py", HERE / "wire.py", HERE / "guard.py", Path(compare.__file__))
-GUIDE = "STUDENT.md"
 # Sources of assignments with their solutions, oracles and networks, and the code that grades them.
 NOT_FOR_STUDENTS = ("notebooks/assignments/", "course/grading/", "course/commands/grade.py",
                     "tests/", ".ci/", "CONTRIBUTING.md", "Dockerfile", ".dockerignore")  # fmt: skip
@@ -93,42 +83,13 @@ def verify(exercise: Exercise) -> None:
         raise ValueError(f"{exercise.notebook.name} has no cell <name>_solution for {missing}")
 
 
-def visible_answers(exercise: Exercise) -> bytes:
-    """Inputs and right answers of the visible seed, as data for the instant check."""
-    items = {}
-    for item in exercise.assignment.items:
-        visible = item.make_cases(VISIBLE_SEED)
-        cases = [
-            vars(case) | {"expected": item.oracle(case.inputs, case.probe)} for case in visible
-        ]
-        tolerance = [item.tolerance.relative, item.tolerance.absolute]
-        rules = {
-            "function": item.function,
-            "forbidden": list(item.forbidden),
-            "tolerance": tolerance,
-            "python": list(sys.version_info[:2]),
-        }
-        items[item.name] = rules | {"hints": [item.nudge, item.hint], "cases": cases}
-    return wire.encode(items)
-
-
 def release(room: Classroom, exercise: Exercise) -> Path:
     """Write the student bundle, as a folder, which is returned, and as a zip file beside it."""
     verify(exercise)
     name = exercise.assignment.name
     student_version = record.register(room, name, exercise.notebook)
-    bundle = room.folder / "released" / name
-    if bundle.exists():
-        shutil.rmtree(bundle)
-    bundle.mkdir(parents=True)
-    shutil.copy(student_version / exercise.notebook.name, bundle)
-    for path in (
-        *SUPPORT,
-        exercise.driver,
-        exercise.folder.parent / GUIDE,
-    ):  # what it needs to run, and to be read
-        shutil.copy(path, bundle)
-    write(bundle / "visible.safetensors", visible_answers(exercise))
+    notebook = (student_version / exercise.notebook.name).read_text(encoding="utf-8")
+    bundle = hand_out(exercise, notebook, room.folder / "released" / name)
     with zipfile.ZipFile(bundle.with_suffix(".zip"), "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(bundle.rglob("*")):
             archive.write(path, Path(name) / path.relative_to(bundle))

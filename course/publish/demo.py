@@ -57,7 +57,7 @@ def own_networks(folders: Iterable[Path]) -> dict[str, Path]:
         try:
             model = models.load(path)
             if not isinstance(model, QuantizedModel):
-                raise ValueError("it has float weights; lesson 09b makes integers of them")
+                raise ValueError("it has float weights; lesson 09 makes integers of them")
             pack_network(name, path)
         except (ValueError, RuntimeError) as reason:
             print(f"{path} is not on the page: {reason}")

@@ -37,13 +37,12 @@ class Spare:
     def start(self) -> subprocess.Popen:
         """Start a process unless one is waiting."""
         if self.process is None or self.process.poll() is not None:
-            pipe = subprocess.PIPE
             self.process = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-c", PROGRAM, str(self.folder)],
                 cwd=Path(__file__).parents[2],
-                stdin=pipe,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                stderr=pipe,
+                stderr=subprocess.PIPE,
                 text=True,
             )
         return self.process

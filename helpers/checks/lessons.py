@@ -65,7 +65,7 @@ class Lessons:
     def __init__(self, folder: Path):
         self.folder = folder
         self.notebooks = folder.parent
-        self.mine = Path(os.environ.get("COURSE_MINE") or folder.parent / "mine.py")
+        self.mine = Path(os.environ.get("COURSE_MINE") or self.notebooks / "mine.py")
         self.mine_folder = self.mine.with_suffix("")  # networks that the learner has trained
         self.spare = Spare(folder)
         self.by_lesson = {file.stem: load(file) for file in sorted(folder.glob("lesson_*.py"))}
@@ -174,7 +174,7 @@ def folded_code(folder: Path) -> list[str]:
     """The code in the texts of the notebooks."""
     code = []
     for path in sorted(folder.glob("[0-9]*.ipynb")):
-        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        for cell in json.loads(path.read_text("utf-8"))["cells"]:
             if cell["cell_type"] == "markdown":
                 code += re.findall(r"```python\n(.*?)```", "".join(cell["source"]), re.S)
     return code
@@ -192,13 +192,12 @@ def changed_solution(solution: str, function: str, mistake: Mistake) -> str:
 
 def block_of(function: Callable) -> str:
     """The function with the imports, functions, classes and constants of its cell."""
-    alone = inspect.getsource(function)
     file = inspect.unwrap(function).__code__.co_filename  # below its decorators
     code = ""
     with suppress(SyntaxError):  # of a cell with %magic: the function alone
         code = "\n".join(definitions_in("".join(linecache.getlines(file))))
     if f"def {function.__name__}(" not in code:
-        code = alone
+        code = inspect.getsource(function)
     return code.strip() + "\n"
 
 

@@ -18,20 +18,21 @@ def keep_network(model: nn.Module, name: str) -> None:
     from helpers import models  # loads torchvision, which no exercise needs
 
     path = models.save(model, checks.lessons().mine_folder / f"{name}.safetensors")
-    print(f"{name}: kept for later lessons in {path.parent.name}/{path.name}")
+    print(f"{name}: kept for later lessons in {path}")
 
 
-def your_network(name: str) -> nn.Module:
-    """The learner's own network of this name in eval mode, or the shipped one; prints which.
+def your_network(*names: str) -> nn.Module:
+    """The learner's own network in eval mode, or the shipped one; prints which.
 
     Args:
-        name: the name under which it was kept.
+        names: names under which it may have been kept; the first one that exists is taken.
     """
     from helpers import models
 
-    path = checks.lessons().mine_folder / f"{name}.safetensors"
-    if not checks.headless() and path.exists():
-        print(f"{name}: your own, from {path.parent.name}/{path.name}")
-        return models.load(path)
-    print(f"{name}: the course's tiny.safetensors, because you have kept none of your own")
+    for name in names:
+        path = checks.lessons().mine_folder / f"{name}.safetensors"
+        if not checks.headless() and path.exists():
+            print(f"{name}: your own, from {path}")
+            return models.load(path)
+    print("your network: the course's tiny.safetensors, because you have kept none of your own")
     return models.pretrained("tiny")

@@ -31,14 +31,24 @@ def test_a_kept_network_comes_back_in_eval_mode(kept, capsys):
     back = checks.your_network("tiny-trained")
     assert same(own, back) and not back.training
     told = capsys.readouterr().out
-    assert "kept for later lessons in mine/tiny-trained.safetensors" in told
-    assert "your own, from mine/tiny-trained.safetensors" in told
+    assert f"kept for later lessons in {kept}" in told
+    assert f"your own, from {kept}" in told
 
 
 def test_who_has_trained_none_gets_the_shipped_one_and_is_told(kept, capsys):
     assert same(checks.your_network("tiny-trained"), models.pretrained("tiny"))
     assert "the course's tiny.safetensors" in capsys.readouterr().out
     assert not kept.parent.exists()
+
+
+def test_the_first_name_that_was_kept_is_taken_and_named(kept, capsys):
+    trained, recovered = models.tiny(), models.tiny()
+    checks.keep_network(trained, "tiny-trained")
+    assert same(checks.your_network("tiny-recovered", "tiny-trained"), trained)
+    assert "tiny-trained: your own" in capsys.readouterr().out
+    checks.keep_network(recovered, "tiny-recovered")
+    assert same(checks.your_network("tiny-recovered", "tiny-trained"), recovered)
+    assert "tiny-recovered: your own" in capsys.readouterr().out
 
 
 def test_a_run_without_a_learner_neither_writes_nor_reads(kept, capsys, monkeypatch):

@@ -1,9 +1,13 @@
 """The working copy of a learner: nothing of theirs is overwritten, everything new arrives."""
 
+import re
+from shutil import copy2, copytree
+
 import pytest
 
 from course.__main__ import main
 from course.commands import lab
+from course.grading.course import FOLDER, names
 
 
 @pytest.fixture
@@ -34,15 +38,66 @@ def test_a_new_working_copy_has_everything_and_the_answers_that_were_there(cours
     assert lab.bring_up_to_date(work) == []
 
 
-def test_assignments_arrive_as_they_are_handed_out_and_never_with_their_solutions(course):
+def test_assignments_of_an_edition_arrive_as_they_are(course):
     notebooks, work = course
-    for name, beside in (("a1", "visible.safetensors"), ("a2", "specification.py")):
-        (notebooks / "assignments" / name).mkdir(parents=True)
-        for file in (f"{name}.ipynb", beside):
-            (notebooks / "assignments" / name / file).write_text(name, encoding="utf-8")
+    (notebooks / "assignments" / "a1").mkdir(parents=True)
+    for file in ("a1.ipynb", "visible.safetensors"):
+        (notebooks / "assignments" / "a1" / file).write_text("a1", encoding="utf-8")
     lab.bring_up_to_date(work)
     arrived = {path for path in contents(work) if path.startswith("assignments")}
     assert arrived == {"assignments/a1/a1.ipynb", "assignments/a1/visible.safetensors"}
+
+
+@pytest.fixture
+def clone(course, tmp_path, monkeypatch):
+    """The small course with the source of an assignment, and the place to work in."""
+    notebooks, work = course
+    monkeypatch.setattr(lab, "MADE", tmp_path / "made")
+    copytree(FOLDER / "a1", notebooks / "assignments" / "a1")
+    copy2(FOLDER / "STUDENT.md", notebooks / "assignments")
+    return notebooks / "assignments" / "a1", work
+
+
+def test_assignments_of_a_clone_arrive_without_their_solutions(clone):
+    _, work = clone
+    lab.bring_up_to_date(work)
+    arrived = {path.name for path in (work / "assignments" / "a1").iterdir()}
+    assert arrived >= {"a1.ipynb", "visible.safetensors", "instant.py", "driver.py", "STUDENT.md"}
+    assert not arrived & {"specification.py", "answers.py", "networks.py"}
+    notebook = (work / "assignments" / "a1" / "a1.ipynb").read_text(encoding="utf-8")
+    assert "YOUR CODE HERE" in notebook and "SOLUTION" not in notebook
+
+
+def test_assignments_are_made_again_only_after_a_change(clone):
+    source, work = clone
+    lab.bring_up_to_date(work)
+    made = lab.MADE / "a1" / "visible.safetensors"
+    before = made.stat().st_mtime_ns
+    lab.bring_up_to_date(work)
+    assert made.stat().st_mtime_ns == before
+    (source / "driver.py").touch()
+    lab.bring_up_to_date(work)
+    assert made.stat().st_mtime_ns > before
+
+
+def test_an_assignment_on_which_somebody_works_is_never_overwritten(clone):
+    source, work = clone
+    lab.bring_up_to_date(work)
+    mine = work / "assignments" / "a1" / "a1.ipynb"
+    mine.write_text("my work", encoding="utf-8")
+    assert lab.bring_up_to_date(work) == []
+    notebook = (source / "a1.ipynb").read_text(encoding="utf-8")
+    (source / "a1.ipynb").write_text(notebook.replace("BatchNorm", "Batchnorm"), encoding="utf-8")
+    (told,) = lab.bring_up_to_date(work)
+    assert mine.read_text(encoding="utf-8") == "my work"
+    assert "yours is kept" in told and mine.with_name("a1.new.ipynb").exists()
+
+
+def test_links_to_assignments_lead_somewhere():
+    there = {f"{name}/{name}.ipynb" for name in names()}
+    for path in lab.NOTEBOOKS.glob("*.ipynb"):
+        linked = re.findall(r"\]\(assignments/(a\d/[^)]*)\)", path.read_text(encoding="utf-8"))
+        assert set(linked) <= there, path.name
 
 
 def test_an_update_replaces_what_was_not_touched_and_puts_the_rest_beside(course):

@@ -9,7 +9,7 @@ import zipfile
 import nbformat
 import pytest
 
-from course.grading import answers, course, release, wire
+from course.grading import answers, course, handout, release, wire
 from course.grading.classroom import Classroom
 from tests.course.grading.trying import handed_in
 from tests.marks import IN_CI
@@ -45,12 +45,12 @@ def secret_code(exercise):
 @pytest.mark.parametrize("name", FIRST)
 def test_a_release_holds_what_a_student_needs_and_no_solution_and_no_oracle(name, released):
     exercise, bundle = course.load(name), released(name).folder / "released" / name
-    support = {path.name for path in release.SUPPORT}
-    needed = {f"{name}.ipynb", "driver.py", "visible.safetensors", release.GUIDE} | support
+    support = {path.name for path in handout.SUPPORT}
+    needed = {f"{name}.ipynb", "driver.py", "visible.safetensors", handout.GUIDE} | support
     assert {path.name for path in bundle.rglob("*")} == needed
     visible = wire.decode((bundle / "visible.safetensors").read_bytes())
     for item in exercise.assignment.items:
-        cases = item.make_cases(release.VISIBLE_SEED)
+        cases = item.make_cases(handout.VISIBLE_SEED)
         assert [case["label"] for case in visible[item.name]["cases"]] == [
             case.label for case in cases
         ]
@@ -74,6 +74,14 @@ def test_a_release_holds_what_a_student_needs_and_no_solution_and_no_oracle(name
         assert found + [name for name in functions if re.search(rf"\b{name}\b", text)] == [], (
             path.name
         )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_who_learns_alone_gets_the_notebook_that_a_class_gets(name, released):
+    exercise, bundle = course.load(name), released(name).folder / "released" / name
+    own = nbformat.reads(handout.without_solutions(exercise.notebook), as_version=4)
+    theirs = nbformat.read(bundle / exercise.notebook.name, as_version=4)
+    assert [cell.source for cell in own.cells] == [cell.source for cell in theirs.cells]
 
 
 @pytest.fixture(scope="module")
