@@ -10,6 +10,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook
 
 from course import hosted
 from course.commands import doctor
@@ -29,6 +30,15 @@ import os
 from helpers import checks
 checks.use("exercises/lesson_00.py")
 print("in", os.path.basename(os.getcwd()))
+"""
+REPLICA = """
+import sys
+from pathlib import Path
+from course import replica
+from course.publish import runner
+runner.REPOSITORY = Path({repository!r})
+runner.lessons = lambda names: sorted(runner.REPOSITORY.glob("*.ipynb"))
+sys.exit(replica.main([]))
 """
 
 
@@ -101,6 +111,25 @@ def test_what_few_lessons_need_is_imported_when_it_is_used():
         [sys.executable, "-c", LESSONS_IMPORT], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_a_replica_names_the_cell_in_which_a_kernel_died_and_goes_on(tmp_path):
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    sources = {
+        "01_dies": ["1", "import os\nos._exit(1)"],
+        "02_runs": ["open('helpers.py', 'w').close()"],
+    }
+    for name, cells in sources.items():
+        made = [new_code_cell(source, id=f"cell-{at}") for at, source in enumerate(cells)]
+        nbformat.write(new_notebook(cells=made), tmp_path / f"{name}.ipynb")
+    done = run(REPLICA.format(repository=str(tmp_path)), REPOSITORY)
+    lines = [line.split(maxsplit=3) for line in done.stdout.splitlines()]
+    told = {name: outcome for name, _, _, outcome in lines}
+    assert list(told) == ["01_dies", "02_runs"], done.stderr
+    assert told["01_dies"] == "FAILED  cell 2 (cell-1): DeadKernelError: Kernel died"
+    assert told["02_runs"].startswith("ok")
+    assert done.returncode == 1
 
 
 def run(program, folder, **env):
