@@ -73,7 +73,7 @@ class BoxResult:
 
 
 def command(job: Path, limits: Limits) -> list[str]:
-    """Return the bubblewrap command line that runs `job/inside.py` in the box."""
+    """Return the bubblewrap command line that runs `job/lib/inside` in the box."""
     words = [
         "bwrap",
         "--unshare-pid",
@@ -117,7 +117,7 @@ def command(job: Path, limits: Limits) -> list[str]:
     words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
     for name, value in _environment("/tmp").items():
         words += ["--setenv", name, value]
-    return [*words, "--", sys.executable, "-IB", "/job/inside.py", "/job"]
+    return [*words, "--", sys.executable, "-IB", "/job/lib/inside/__main__.py", "/job"]
 
 
 def _environment(home: str) -> dict[str, str]:
@@ -132,12 +132,12 @@ def run(job: Path, limits: Limits, boxed: bool = True, container: bool = False) 
     """
     if boxed and not container:
         machine.require(boxed)
-        words, environment = command(job, limits), {"PATH": os.environ.get("PATH", "/usr/bin")}
+        words = command(job, limits)
+        environment = {"PATH": os.environ.get("PATH", "/usr/bin")}
     else:
-        words, environment = (
-            [sys.executable, "-IB", str(job / "inside.py"), str(job)],
-            _environment(str(job / "scratch")),
-        )
+        program = str(job / "lib" / "inside" / "__main__.py")
+        words = [sys.executable, "-IB", program, str(job)]
+        environment = _environment(str(job / "scratch"))
     process = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,

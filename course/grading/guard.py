@@ -12,12 +12,13 @@ box `take_away` first puts an error in the place of the functions themselves, fo
 import ctypes
 import gc
 import linecache
+import re
 import sys
 import sysconfig
 import threading
 import types
 from contextlib import suppress
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import lru_cache
 
 import torch
@@ -28,7 +29,7 @@ IMPORTING = "<frozen importlib._bootstrap>"
 # Where torch keeps the code of one of its functions for tensors in a processor's memory.
 KERNELS = ("CPU", "MkldnnCPU", "QuantizedCPU")
 KERNELS += ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
-MANY_BYTES = 100  # of compiled code: short functions may be alike by chance
+MANY_NAMES = 6  # that a function uses: those with few may be alike by chance
 _set_profile, _frame = (
     sys.setprofile,
     sys._getframe,
@@ -80,7 +81,7 @@ class Guard(TorchFunctionMode):
         if event == "call":
             module, code = str(frame.f_globals.get("__name__")), frame.f_code
             self._judge(f"{module}.{code.co_qualname}", frame)
-            if not module.startswith("torch.") and len(code.co_code) >= MANY_BYTES:
+            if not module.startswith("torch.") and len(code.co_names) >= MANY_NAMES:
                 self._judge(self.bodies.get(_body(code), ""), frame, "is in a copy of")
 
     def _judge(self, name, frame, does="calls"):
@@ -89,34 +90,42 @@ class Guard(TorchFunctionMode):
             raise Forbidden(self.found)
 
 
-@lru_cache(maxsize=10_000)
+@lru_cache
+def _any_of(patterns):
+    return re.compile("|".join(map(translate, patterns)))
+
+
 def _matches(name, patterns):
-    if name.endswith(".__getattr__"):  # of a module or class that is asked what it has
+    if not patterns or name.endswith(".__getattr__"):  # a module or class is asked what it has
         return False
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    return _any_of(patterns).match(name) is not None
 
 
-def _functions_of(patterns):
-    """The Python functions whose full names match a pattern."""
+@lru_cache  # all objects of the process are looked through
+def functions_of(patterns):
+    """The Python functions whose full names match a pattern, each after its name."""
     if not patterns:
-        return
+        return []
     gc.unfreeze()  # what is frozen is not listed
+    found = []
     for function in gc.get_objects():
         if type(function) is types.FunctionType:
             name = f"{function.__globals__.get('__name__')}.{function.__code__.co_qualname}"
             if _matches(name, patterns):
-                yield name, function
+                found.append((name, function))
+    return found
 
 
-@lru_cache  # all objects of the process are looked through
+@lru_cache
 def _bodies_of(patterns):
     """The names of these functions by what they do."""
-    return {_body(function.__code__): name for name, function in _functions_of(patterns)}
+    return {_body(function.__code__): name for name, function in functions_of(patterns)}
 
 
 def _body(code):
-    """What a function does, in its own words: equal for one that was copied as text."""
-    return code.co_code, code.co_names, code.co_varnames
+    """What a function does: the same for a copy with other words and names of variables."""
+    numbers = tuple(value for value in code.co_consts if isinstance(value, int | float | tuple))
+    return code.co_names, numbers, code.co_argcount, code.co_nlocals
 
 
 def _where(frame):
@@ -143,7 +152,7 @@ def take_away(patterns):
     for name in torch._C._dispatch_get_all_op_names():
         if _matches(f"torch.ops.{name.replace('::', '.')}", patterns):
             _replace_kernels(name)
-    for _, function in _functions_of(patterns):
+    for _, function in functions_of(patterns):
         code = function.__code__
         with suppress(ValueError):  # one with names of a function around it is only watched
             names = {"co_name": code.co_name, "co_qualname": code.co_qualname}

@@ -49,9 +49,10 @@ class Place:
 
     def build(self, folder: Path, submission: Submission, work: Work, view: bool = False) -> None:
         """Fill the folder that the box will see."""
-        for name in ("lib", "files", "inputs", "scratch"):
+        for name in ("lib", "lib/inside", "files", "inputs", "scratch"):
             (folder / name).mkdir()
-        shutil.copy(HERE / "inside.py", folder)
+        for path in (HERE / "inside").glob("*.py"):
+            shutil.copy(path, folder / "lib" / "inside")
         for path in (HERE / "wire.py", HERE / "guard.py", self.exercise.driver):
             shutil.copy(path, folder / "lib")
         (folder / "lib" / "instant.py").write_text(SILENT_CHECK, encoding="utf-8")

@@ -1,6 +1,6 @@
 """Grade submissions: inputs into the box, answers out of it, points awarded outside.
 
-What enters the box: the student's cells, `inside.py`, `wire.py`, `guard.py`, the assignment's
+What enters the box: the student's cells, `inside`, `wire.py`, `guard.py`, the assignment's
 driver and the inputs. What stays outside: the seeds, the specification with its oracles, the
 expected values, the probes and the names of the students.
 
@@ -11,6 +11,7 @@ expected.
 """
 
 import json
+import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,11 @@ from helpers.checks.specification import Case, Item, Tree, Verdict, combine
 REFUSED = "Not allowed: "
 NOBODY = Submission(nbformat.v4.new_notebook())
 MOST_NOTES_BYTES = 100_000
+# What no exercise has a use for, but all who would get round what an exercise forbids.
+ODD = re.compile(
+    r"\b(take_away|_getframe|gc\.get_\w+|sys\.argv|ctypes|threading"
+    r"|(?:import|from) (?:driver|guard|inside|wire))\b"
+)
 
 Given = list[Tree] | Verdict  # the answers to all cases of an item, or why there are none
 
@@ -103,10 +109,12 @@ def _result(
         row["cases"] = [[case.label, one.share] for case, one in by_case]
         items[sheet.item.name] = row
     printed = outcome.printed[:4000]
+    code = "\n".join(cell["source"] for cell in submission.code)
     return {
         "items": items,
         "notes": notes,
         "printed": printed,
+        "odd": sorted({*ODD.findall(code)}),
         "boxed": boxed,
         "readable": submission.readable,
     }

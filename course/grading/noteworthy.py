@@ -25,6 +25,8 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
         lines += [
             f"{student}: {item} earned nothing. {message}" for item, message in refused.items()
         ]
+        if odd := result.get("odd"):
+            lines.append(f"{student}: read the code, for no exercise needs {', '.join(odd)}")
     lines = told + lines
     known, said = roster.read(room), " ".join(lines)
     strays = [

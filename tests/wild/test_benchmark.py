@@ -215,6 +215,18 @@ def test_a_mode_with_other_codes_is_wrong(what, monkeypatch):
     assert found["result"] == "wrong" and "of the codes differ" in found["reason"]
 
 
+def test_a_mean_halfway_between_two_codes_may_go_either_way(monkeypatch):
+    """Behind a pool whose unit is that of its input every fourth mean is one; NASNet has such."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(), nn.AvgPool2d(2), conv(4, 5)).eval()
+    in_twos = nn.functional.interpolate(torch.randn(4, 3, 10, 10), scale_factor=2)
+    made = quantization.quantize(model, in_twos)
+    x = torch.randn(4, 3, 20, 20)
+    wild_steps.check_codes(made, "integer", x)
+    monkeypatch.setattr(wild_steps, "HALFWAY", 0)
+    with pytest.raises(wild_steps.Wrong, match="of the codes differ"):
+        wild_steps.check_codes(made, "integer", x)
+
+
 def rounded(values, like):
     """Eight bits for the range of other values."""
     low = min(like.min().item(), 0)

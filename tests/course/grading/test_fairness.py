@@ -193,17 +193,25 @@ def fold_conv(conv, norm):
     exec(source.replace("from __future__ import annotations", ""), copied)
     return copied["fuse_conv_bn_eval"](conv, norm)
 """
+RENAMED = """
+import inspect, torch.nn.utils.fusion
+source = inspect.getsource(torch.nn.utils.fusion.fuse_conv_bn_eval).replace("fused_conv", "mine")
+exec("from __future__ import annotations\\n" + source.replace("Fusion only for eval!", "No."))
+def fold_conv(conv, norm):
+    return fuse_conv_bn_eval(conv, norm)
+"""
 LOOKS_AROUND = """
 import sys
 def fold_conv(conv, norm):
     loaded = [module for module in [*sys.modules.values()] if hasattr(module, "of_my_own")]
     return conv if not loaded else norm
 """
+COPY = "is in a copy of torch"
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of modules of torch that are asked
-@pytest.mark.parametrize(("code", "found"), [(COPIED, "is in a copy of torch"), (LOOKS_AROUND, "")])
-def test_an_exact_copy_is_seen_and_to_look_through_modules_is_no_call(code, found):
+@pytest.mark.parametrize(("code", "found"), [(COPIED, COPY), (RENAMED, COPY), (LOOKS_AROUND, "")])
+def test_a_copy_is_seen_and_to_look_through_modules_is_no_call(code, found):
     names = {}
     exec(code, names)
     conv, norm = torch.nn.Conv2d(3, 3, 1).eval(), torch.nn.BatchNorm2d(3).eval()

@@ -46,6 +46,11 @@ def autograder(room, a1, tmp_path):
 
 
 HERE = "/mnt/autograder"
+# What gradescope-autograders.readthedocs.io/en/latest/specs knows, which says nothing of more.
+REPORT = {"score", "execution_time", "output", "output_format", "test_output_format"}
+REPORT |= {"test_name_format", "visibility", "stdout_visibility", "extra_data", "tests"}
+TEST = {"score", "max_score", "status", "name", "name_format", "number", "output"}
+TEST |= {"output_format", "tags", "visibility", "extra_data"}
 
 
 def run(here, submission):
@@ -86,7 +91,9 @@ def test_the_marks_are_those_of_grade_run_and_the_secret_is_out_of_reach(
         marks = {test["name"]: (test["score"], test["max_score"]) for test in found["tests"]}
         rows = expected["items"].items()
         assert marks == {name: (row["points"], row["of"]) for name, row in rows}, student
-        assert found["visibility"] == "after_published"
+        assert found["visibility"] == "after_published" and found["stdout_visibility"] == "hidden"
+        assert found.keys() <= REPORT and all(test.keys() <= TEST for test in found["tests"])
+        assert {test["status"] for test in found["tests"]} <= {"passed", "failed"}
         if student == "ada":
             assert sum(score for score, _ in marks.values()) == 88
             assert found["output"].count("PermissionError") == 4 and "got" not in found["output"]

@@ -12,7 +12,7 @@ import torch
 from course.grading import answers, judge
 from course.grading.answers import fill
 from course.grading.intake import read
-from course.grading.job import Place
+from course.grading.job import HERE, Place
 from tests.course.grading.conftest import total
 
 pytestmark = [pytest.mark.box, pytest.mark.slow]
@@ -229,10 +229,9 @@ def test_nothing_that_decides_enters_the_box(a1, sheets, skeleton, tmp_path):
     Place(a1, judge.box.Limits(), boxed=True).build(tmp_path, judge.Submission(skeleton), work)
     found = {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     items = {item.name for item in a1.assignment.items}
-    assert (
-        set(found)
-        == {"inside.py", "wire.py", "guard.py", "driver.py", "instant.py", "job.json"} | items
-    )
+    program = {path.name for path in (HERE / "inside").glob("*.py")}
+    beside = {"wire.py", "guard.py", "driver.py", "instant.py", "job.json"}
+    assert set(found) == program | beside | items
     everything = b"".join(found.values())
     for word in (b"_oracle", b"secret of the tests", b"BEGIN SOLUTION", b"Tolerance", b"hint"):
         assert word not in everything

@@ -1,5 +1,6 @@
 """What grading needs of a machine, what a killed grader left, and the folder of a class."""
 
+import importlib
 import itertools
 import os
 import stat
@@ -8,11 +9,12 @@ import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from course.__main__ import main
-from course.grading import box, inside, machine, runner
+from course.grading import box, judge, machine, runner
 from course.grading.box import Limits
 from course.grading.classroom import Classroom, ClassroomError, write
 from course.grading.collect import collect
@@ -230,8 +232,13 @@ def test_all_assignments_are_those_that_are_ready_and_a_source_is_of_one(room, c
     assert "moodle needs the students' names: leave --pseudonyms" in capsys.readouterr().err
 
 
-def test_an_answers_file_is_gone_once_it_is_read_as_the_disk_is_small(tmp_path, monkeypatch):
-    monkeypatch.setattr(inside, "answer_item", lambda *_: b"answer")
-    item = {"name": "fold", "seconds": 5, "alone": False}
-    assert inside.answer_in_child(item, {}, tmp_path, tmp_path, []) == b"answer"
-    assert list(tmp_path.iterdir()) == []
+def test_an_answers_file_is_gone_once_it_is_read_as_the_disk_is_small(a1, tmp_path, monkeypatch):
+    Place(a1, Limits(), boxed=True).build(tmp_path, judge.NOBODY, {})
+    monkeypatch.syspath_prepend(tmp_path / "lib")  # as in the box
+    scratch = tmp_path / "scratch"
+    with patch.dict(sys.modules):
+        answering = importlib.import_module("inside.answering")
+        monkeypatch.setattr(answering, "answer_item", lambda *_: b"answer")
+        item = {"name": "fold", "seconds": 5, "alone": False}
+        assert answering.answer_in_child(item, {}, tmp_path, scratch, []) == b"answer"
+    assert list(scratch.iterdir()) == []

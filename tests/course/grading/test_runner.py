@@ -93,6 +93,8 @@ def test_the_demonstration_class_from_end_to_end(room, a1):
     assert runner.run(room, a1)["graded"] == len(students) + 1
     told = [line for line in noteworthy(room, a1) if "mona" in line]
     assert len(told) == 1 and "Nothing could be graded: the notebook is not valid JSON" in told[0]
+    odd = [line.strip() for line in noteworthy(room, a1) if "read the code" in line]
+    assert odd == ["jan: read the code, for no exercise needs import driver"]
     marks = export.table(room, ["a1"])
     unread = marks[marks["waiting"]]["student"].nunique()
     assert f"those of {unread} hand-ins" in noteworthy(room, a1)[-1] and unread > 1
