@@ -42,6 +42,7 @@ body { font: 1rem/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto
 th { overflow-wrap: break-word; }
 table { border-collapse: collapse; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem 1rem .3rem 0; text-align: left; }
+@media (max-width: 30rem) { table { font-size: .85rem; } th, td { padding-right: .5rem; } }
 pre { background: var(--code); padding: .6rem; white-space: pre-wrap; }
 a { color: var(--link); } math[display=block] { max-width: 100%; overflow-x: auto; }
 .stamp { border: 3px solid var(--stamp); color: var(--stamp); padding: .5rem; }

@@ -176,7 +176,7 @@ def contrast(one, other):
 
 def test_text_and_lines_stand_out_from_the_page_in_light_and_dark():
     assert contrast("#000", "#fff") == pytest.approx(21)
-    _, light, dark = re.split(r"color-scheme: light dark;|@media", feedback.STYLE)
+    _, light, dark, _ = re.split(r"color-scheme: light dark;|@media", feedback.STYLE)
     for theme in (light, dark):
         colours = dict(re.findall(r"--(\w+): (#\w+)", theme))
         for name, least in {"ink": 7, "stamp": 4.5, "link": 4.5, "line": 3, "lost": 3}.items():

@@ -15,6 +15,7 @@ from course.grading import answers, course, export, feedback, record, roster, si
 from course.grading.classroom import Classroom, ClassroomError, write
 from course.grading.record import AwardPoints
 from tests.course.grading.trying import item_of
+from tests.course.publish.chromium import NEEDED, launched
 
 
 def enter(room, skeleton, points, arrived=datetime(2030, 1, 1, tzinfo=UTC)):
@@ -132,6 +133,17 @@ def test_pseudonyms_are_stable_and_differ_between_classes(tmp_path):
     zoe = export.pseudonym(one, "zoe")  # letters that a hexadecimal number does not have
     assert export.pseudonym(one, "zoe") == zoe and "zoe" not in zoe
     assert len({zoe, export.pseudonym(other, "zoe"), export.pseudonym(one, "ben")}) == 3
+
+
+class TestInABrowser:
+    pytestmark = NEEDED
+
+    def test_no_word_of_the_statistics_is_broken_on_a_telephone(self, graded, a1):
+        with launched() as browser:
+            shown = browser.new_page(viewport={"width": 390, "height": 800})
+            shown.goto(stats.draw(graded, a1)[2].as_uri())
+            shown.add_style_tag(content="* { overflow-wrap: normal !important; }")
+            assert shown.evaluate("document.documentElement.scrollWidth") == 390
 
 
 def test_what_a_teacher_gives_and_writes_reaches_the_pages(graded, a1, monkeypatch):
