@@ -475,6 +475,18 @@ def test_the_best_network_below_a_budget(play):
     assert "Yours: no other" in said.inner_text()
 
 
+def test_a_reader_s_own_networks_have_a_colour_of_their_own(browser, monkeypatch):
+    networks = playable.shipped()["networks"]
+    data = {"networks": [*networks, networks[-1] | {"name": "yours, tiny", "yours": True}]}
+    monkeypatch.setitem(playable.FIGURES, "10-networks", (lambda: data, "Networks"))
+    playable.html.cache_clear()
+    page = browser.new_page()
+    page.set_content(playable.document("10-networks"))
+    colours = [circle.get_attribute("stroke") for circle in page.locator(".live svg circle").all()]
+    playable.html.cache_clear()
+    assert colours[-1] == "var(--bad)" and colours.count("var(--bad)") == 1
+
+
 def test_slides_show_the_living_figure_and_the_report_its_picture(browser, tmp_path):
     name = "01-window"
     shown = nbformat.v4.new_output(

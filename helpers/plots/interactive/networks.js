@@ -1,5 +1,6 @@
 // All networks, accuracy over size. Which is the best network within a budget of bytes? Its
-// error bar says how sure that is. A dot for the reader's own network can be added.
+// error bar says how sure that is. Networks with `yours` are the reader's, in a colour of their
+// own; one more dot can be added by hand.
 function figure(fig, { networks }) {
   const sizes = networks.map((one) => one.bytes);
   const [least, most] = [Math.min(...sizes) / 1.4, Math.max(...sizes) * 1.3];
@@ -67,7 +68,8 @@ function figure(fig, { networks }) {
     networks.forEach((one, i) => {
       const lit = one === chosen;
       const inside = one.bytes <= limit;
-      const colour = lit ? "var(--accent)" : "var(--muted)";
+      const usual = one.yours ? "var(--bad)" : "var(--muted)";
+      const colour = lit ? "var(--accent)" : usual;
       const fill = lit || inside ? colour : "none"; // hollow: over the budget
       const bar = `M${points[i].x} ${up(one.low)}V${up(one.high)}`;
       add(svg, "path", { d: bar, stroke: colour, "stroke-width": lit ? 2.5 : 1 });
