@@ -26,7 +26,7 @@ Which lesson uses what, besides plots and checks:
     05     allocator, data, metrics, models, training
     06     allocator, data, metrics, models, pruning, training
     06b    data, metrics, models, pruning, quantization
-    07     data, pruning, training
+    07     data, metrics, pruning, training
     08     data, models, passes, quantization, training
     09     allocator, data, metrics, models, passes, quantization, training
     09b    data, models, quantization, training

@@ -138,6 +138,8 @@ def floats(middle):
     return Net(forward, a=nn.Conv2d(3, 4, 3), b=nn.Conv2d(8, 2, 1), **parts).eval()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_what_has_no_onnx_form_is_named_and_no_file_is_written(tmp_path):
     quantized = quantize(floats(torch.special.bessel_j0), images(8), Recipe())
     with pytest.raises(QuantizationError, match=r"special_bessel_j0.*has no ONNX form"):
@@ -237,7 +239,11 @@ def test_what_stayed_in_float_is_written_in_float(export, middle):
 
 
 @pytest.mark.parametrize(
-    ("most", "says"), [(0, "other numbers than the network.*middle"), (2, "for 5 images")]
+    ("most", "says"),
+    [
+        (0, "other numbers than the network.*middle"),
+        pytest.param(2, "for 5 images", marks=IN_CI),
+    ],
 )
 def test_a_file_that_onnx_runtime_would_compute_otherwise_is_not_written(
     tmp_path, monkeypatch, most, says

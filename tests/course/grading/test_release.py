@@ -76,7 +76,7 @@ def test_a_release_holds_what_a_student_needs_and_no_solution_and_no_oracle(name
         )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FIRST)
 def test_who_learns_alone_gets_the_notebook_that_a_class_gets(name, released):
     exercise, bundle = course.load(name), released(name).folder / "released" / name
     own = nbformat.reads(handout.without_solutions(exercise.notebook), as_version=4)

@@ -33,7 +33,7 @@ def check_figures(images) -> None:
     )
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=IN_CI)])
 def test_the_report_is_short_and_leads_to_every_section_and_figure(tmp_path, browser, scheme):
     lessons = runner.lessons()
     figures = [
