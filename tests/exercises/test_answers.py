@@ -70,9 +70,8 @@ def test_right_answers_are_accepted_and_wrong_ones_rejected(lesson, function, tr
 
 
 MISTAKES = [
-    pytest.param(
-        item, mistake, marks=IN_CI if number else []
-    )  # the first of each is enough at home
+    # The first of each is enough at home.
+    pytest.param(item, mistake, marks=IN_CI if number else [])
     for item in COURSE.items.values()
     for number, mistake in enumerate(item.mistakes)
 ]
