@@ -20,15 +20,17 @@ from helpers.files import write_atomically
 HEADING = re.compile(r"^##+ (?!Exercise|The library version)(.+)$", re.M)
 # For whoever reads alone, not for a room.
 PAUSE = re.compile(r"^(> )?\*\*A good place to stop\b.*\n*", re.M)
-# A slide with few words is set in larger letters, as far as it has room.
+AFTER = re.compile(r"^##+ (How sure is this\?|Questions)$.*", re.M | re.S)
+# A slide with few words is set in larger letters, as far as it has room; a full one in smaller.
 START = """
 Reveal.initialize({ hash: true, slideNumber: "c/t", width: 1280, height: 720,
   plugins: [RevealNotes] });
 function fill({ currentSlide: slide }) {
-  if (slide.querySelector("pre, table, img, iframe")) return;
-  for (let size = 44; size >= 30; size -= 2) {
+  const words = !slide.querySelector("pre, table, img, iframe");
+  if (!words && slide.scrollHeight <= 720) return;
+  for (let size = words ? 44 : 30; size >= 18; size -= 2) {
     slide.style.fontSize = size + "px";
-    if (slide.scrollHeight <= 640 && slide.scrollWidth <= 1280) break;
+    if (slide.scrollHeight <= (words ? 640 : 720) && slide.scrollWidth <= 1280) break;
   }
   Reveal.layout();
 }
@@ -105,7 +107,7 @@ def slides_of(notebook: NotebookNode) -> list[list[str]]:
 def shown_on_slide(cell: NotebookNode) -> str:
     """The HTML of a cell; empty if all that it shows is a live widget."""
     if cell.cell_type == "markdown":
-        return page.markdown(PAUSE.sub("", cell.source))
+        return page.markdown(AFTER.sub("", PAUSE.sub("", cell.source)))
     # A frame begins to compute when its slide comes.
     return page.outputs(cell).strip().replace("<iframe src=", "<iframe data-src=")
 

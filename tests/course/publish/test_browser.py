@@ -63,7 +63,7 @@ def test_the_report_is_short_and_leads_to_every_section_and_figure(tmp_path, bro
 
 
 DECKS = [
-    pytest.param(path, id=path.stem, marks=[] if path.stem.startswith("01") else pytest.mark.slow)
+    pytest.param(path, id=path.stem, marks=[] if path.stem.startswith("01") else IN_CI)
     for path in runner.lessons(talk=True)
 ]
 
