@@ -13,7 +13,7 @@ from course.benchmarks.wild_networks import PACKAGES, by_size, in_turn, lively
 from course.benchmarks.wild_norms import foldable_norms
 from course.benchmarks.wild_reference import decibels, reference
 from helpers import passes, quantization
-from helpers.quantization.integer import Layer
+from helpers.quantization.integer import AveragePool, Layer
 from tests.passes.zoo import Net, conv, norm
 
 
@@ -222,6 +222,11 @@ def test_a_mean_halfway_between_two_codes_may_go_either_way(monkeypatch):
     made = quantization.quantize(model, in_twos)
     x = torch.randn(4, 3, 20, 20)
     wild_steps.check_codes(made, "integer", x)
+    with monkeypatch.context() as spoiled:  # means that are no such ties
+        right = AveragePool.integer
+        spoiled.setattr(AveragePool, "integer", lambda step, codes: right(step, codes) + 1)
+        with pytest.raises(wild_steps.Wrong, match="of the codes differ"):
+            wild_steps.check_codes(made, "integer", x)
     monkeypatch.setattr(wild_steps, "HALFWAY", 0)
     with pytest.raises(wild_steps.Wrong, match="of the codes differ"):
         wild_steps.check_codes(made, "integer", x)
