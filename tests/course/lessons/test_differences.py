@@ -50,7 +50,7 @@ DRAWN = {
         Larger("Taylor, one ranking .*d +#", "Taylor, equal fractions .*d +#", VALIDATED),
         Larger("Taylor, equal fractions .*d +#", "L1, equal fractions .*d +#", VALIDATED),
     ],
-    ("06", "sensitivity-run"): [Larger("loses # points", "and # recalibrated", "250 images")],
+    ("06", "sensitivity-run"): [Larger("as cut .*to +#", "recalibrated .*to +#", "250 images")],
     ("06", "claim-run"): [
         Larger("dense +#", "half, recalibrated +#", TESTED),
         Larger("half, trained +#", "half, recalibrated +#", TESTED),
