@@ -35,7 +35,7 @@ class Larger:
 
 DRAWN = {
     ("00", "final-table"): [Larger("dense .*M  #", "smallest .*M  #")],
-    ("00", "accuracy-used"): NONE,  # 500 images are few, and the section after it says so
+    ("00", "accuracy-used"): NONE,
     ("00", "slider-static"): NONE,
     ("04", "runtime-read"): NONE,  # bytes and times
     ("05", "training-keep"): NONE,
@@ -94,7 +94,7 @@ DRAWN = {
     ("08", "weights-only-run"): NONE,
     ("08", "library-run"): [Larger(r"3 bits, mse\s+#", r"3 bits, minmax\s+#")],
     ("09", "widen-code"): NONE,  # sums
-    ("09", "swap-run"): NONE,
+    ("09", "swap-run"): NONE,  # the same
     ("09", "network-code"): NONE,
     ("09", "pt2e-table"): NONE,  # as the text says
     ("09b", "three-bits"): [Larger("float32 +#", "nearest +#")],
