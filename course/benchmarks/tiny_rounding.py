@@ -23,9 +23,9 @@ from helpers import quantization
 
 BITS = 3
 RATE, SHARE, PASSES = 0.02, 0.7, 1
-CORRECTED = {"bias_correction": "empirical"}
+CORRECTED, LEARNED = {"bias_correction": "empirical"}, {"rounding": "learned"}
 AFTER_TRAINING = {"rounded to the nearest": {}, "nearest, biases corrected": CORRECTED}
-AFTER_TRAINING |= {"AdaRound": CORRECTED | {"rounding": "learned"}}
+AFTER_TRAINING |= {"AdaRound": LEARNED, "AdaRound, biases corrected": CORRECTED | LEARNED}
 
 
 def quantized(trials: Trials, seed: int, choices: dict) -> quantization.QuantizedModel:

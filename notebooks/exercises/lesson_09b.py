@@ -127,9 +127,9 @@ def rounding_cases(rng: torch.Generator) -> list[Case]:
     for bits, outputs, inputs in ((3, 16, 36), (4, 24, 24)):
         x = normal(rng, 300, 5) @ normal(rng, 5, inputs) + 0.1 * normal(rng, 300, inputs)
         W = normal(rng, outputs, inputs).float()
-        scale = W.abs().amax(1, keepdim=True) / (
-            2 ** (bits - 1) - 1.3
-        )  # no weight lies on the last code
+        W[between(rng, 0, outputs - 1)] = 0  # a silenced filter
+        largest = W.abs().amax(1, keepdim=True).clamp(min=1e-6)
+        scale = largest / (2 ** (bits - 1) - 1.3)  # no weight lies on the last code
         case = {"W": W, "scale": scale, "x": x.float()}
         cases.append(Case(f"{bits} bits", case, case))
     return cases
@@ -219,22 +219,28 @@ ITEMS = (
         view=rounding_view,
         score=rounding_score,
         seconds=30.0,
-        minutes=25,
+        minutes=15,
         dots=3,
-        nudge="W = scale * (floor + rest). Let a number between 0 and 1 take the place of rest, "
-        "and learn it.",
-        hint="h = (1.2 * sigmoid(v) - 0.1).clamp(0, 1), with v from the logit of (rest + 0.1) / "
-        "1.2; descend on the output error divided by that of the nearest, plus a small penalty "
-        "(1 - |2h - 1|**beta).sum(); at the end round up where v > 0.",
+        nudge="Each weight has two values to choose from; which is better depends on the others.",
+        hint="Start with codes = torch.round(W / scale). For each column j, set codes[:, j] to "
+        "the floor, and then to the floor + 1. For both compute "
+        "(x @ (scale * codes - W).T).square().mean(0), and let each row keep the better one. Go "
+        "through all columns a few times.",
         mistakes=(
             Mistake(
-                "This is rounding to the nearest. Learn for each weight whether it goes up or "
+                "This is rounding to the nearest. Choose for each weight whether it goes up or "
                 "down, so that the error of the output falls.",
                 wrong="return scale * torch.round(W / scale)",
             ),
             Mistake(
                 "You return codes. Multiply them by the scale to get weights back.",
                 wrong="return torch.round(W / scale)",
+            ),
+            Mistake(
+                "All rows make the same choice. Each one has an output of its own, so take the "
+                "mean over the samples alone.",
+                wrong=".mean()",
+                right=".mean(0)",
             ),
         ),
     ),

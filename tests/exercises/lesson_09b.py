@@ -9,7 +9,23 @@ for i in range(len(W1)):
         W2[:, i] *= k
 return W1, b1, W2
 """
-EACH_COLUMN = """
+ADAROUND = """
+low = torch.floor(W / scale)
+v = torch.logit((W / scale - low + 0.1) / 1.2).requires_grad_()
+nearest = (x @ (scale * torch.round(W / scale) - W).T).square().mean()
+optimizer = torch.optim.Adam([v], lr=0.05)
+for step in range(300):
+    h = (1.2 * torch.sigmoid(v) - 0.1).clamp(0, 1)
+    loss = (x @ (scale * (low + h) - W).T).square().mean() / nearest
+    if step > 60:
+        beta = 20 - 18 * step / 300
+        loss = loss + 0.01 * (1 - (2 * h - 1).abs() ** beta).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+return (scale * (low + (v > 0))).detach()
+"""
+SOLVED = """
 codes, seen = torch.round(W / scale), x.T @ x
 for _ in range(3):
     for j in range(W.shape[1]):
@@ -56,16 +72,19 @@ ANSWERS = {
         ],
     },
     "learn_rounding": {
-        "right": [EACH_COLUMN, ("lr=0.05", "lr=0.03")],
+        "right": [ADAROUND, SOLVED, ("range(3)", "range(2)")],
         "wrong": [
             "return scale * torch.round(W / scale)",
             "return scale * torch.floor(W / scale)",
             "return W",
             "low = torch.floor(W / scale); return scale * (low + torch.bernoulli(W / scale - low))",
-            ("(scale * (low + (v > 0))).detach()", "(scale * (low + h)).detach()"),
-            ("(scale * (low + (v > 0))).detach()", "(low + (v > 0)).detach()"),
-            ("(v > 0)", "(v < 0)"),
-            ("        optimizer.step()\n", ""),
+            ("return scale * codes", "return codes"),
+            ("errors[1] < errors[0]", "errors[1] > errors[0]"),
+            (".mean(0)", ".mean()"),
+            ("low[:, j] + 1)", "low[:, j] + 2)", "(errors[1]", "2 * (errors[1]"),
+            "own = W.abs().amax(1, keepdim=True) / 3\nreturn own * torch.round(W / own)",
+            ADAROUND.replace("low + (v > 0)", "low + h"),
+            ADAROUND.replace("    optimizer.step()\n", ""),
             "s = torch.linalg.lstsq(x, x @ W.T).solution.T; return scale * torch.round(s / scale)",
             (
                 "return scale * torch.round(W / scale - (W / scale - "
@@ -114,10 +133,10 @@ TRIALS = {
         ),
     ],
     "learn_rounding": [
-        ("nearest|learn|output", "return scale * torch.round(W / scale)"),
-        ("scale", ("(scale * (low + (v > 0))).detach()", "(low + (v > 0)).detach()")),
-        ("between|half|grid|code|whole", ("low + (v > 0)", "low + h")),
-        ("step|descend|learn|update", ("        optimizer.step()\n", "")),
+        ("nearest|output", "return scale * torch.round(W / scale)"),
+        ("scale", ("return scale * codes", "return codes")),
+        ("row|sample", (".mean(0)", ".mean()")),
+        ("error|smaller|better", ("errors[1] < errors[0]", "errors[1] > errors[0]")),
     ],
     "fake_quantize": [
         (
