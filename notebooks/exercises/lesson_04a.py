@@ -207,6 +207,7 @@ def partition_cases(rng: torch.Generator) -> list[Case]:
         ),
         "two groups to choose from": ([(a, c), (b, c), (a, d), (b, d), (c, d)], [a, b, c, d]),
         "nothing touches": ([(a, u), (b, u), (u, c), (u, d)], [a, b, c, d]),
+        "nodes that are numbers": ([(5, 0), (0, 6), (5, 6), (6, 1), (1, 7)], [5, 6, 7]),
     }
     for number in (1, 2):
         edges = [
@@ -219,7 +220,7 @@ def partition_cases(rng: torch.Generator) -> list[Case]:
         graphs[f"drawn at random, {number}"] = (edges, supported)
     return [
         Case(
-            f"{label} (edges {arrows(edges)}; supported {' '.join(known)})",
+            f"{label} (edges {arrows(edges)}; supported {' '.join(map(str, known))})",
             {"edges": edges, "supported": known},
         )
         for label, (edges, known) in graphs.items()
@@ -232,7 +233,7 @@ def partition_oracle(inputs: dict, probe: dict) -> str:
     for node in inputs["supported"]:
         sources = [start for start, end in inputs["edges"] if end == node]
         for group in sorted({home[source] for source in sources if source in home}):
-            trial = home | {node: group}
+            trial = {one: f"group {home[one]}" for one in home} | {node: f"group {group}"}
             arrows = {
                 (trial.get(start, start), trial.get(end, end)) for start, end in inputs["edges"]
             }
@@ -244,7 +245,7 @@ def partition_oracle(inputs: dict, probe: dict) -> str:
                 order.prepare()
             except CycleError:
                 continue
-            home = trial
+            home[node] = group
             break
         else:
             home[node] = len(set(home.values()))

@@ -139,6 +139,7 @@ ANSWERS = {
             ),
             ("            groups.append([node])\n", "            pass\n"),
             ("if not first:", "if len(first) < 2:"),
+            ('("group", number)', "number"),
             "return [[node] for node in supported]",
             "return [list(supported)]",
         ],
