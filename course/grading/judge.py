@@ -110,12 +110,11 @@ def _result(
         row["cases"] = [[case.label, one.share] for case, one in by_case]
         items[sheet.item.name] = row
     printed = outcome.printed[:4000]
-    code = "\n".join(cell["source"] for cell in submission.code)
     return {
         "items": items,
         "notes": notes,
         "printed": printed,
-        "odd": sorted({*ODD.findall(code)}),
+        "odd": sorted({*ODD.findall("\n".join(submission.own_code))}),
         "boxed": boxed,
         "readable": submission.readable,
     }
