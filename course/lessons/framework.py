@@ -2,8 +2,10 @@
 
 from types import SimpleNamespace
 
+import torch
 from torch import fx, nn
 
+from helpers.graphs.effects import is_pure
 from helpers.graphs.errors import Declined
 
 
@@ -28,7 +30,7 @@ class Pass:
     name, kind, targets, backward = "", "program", (), False
 
     def requires(self, graph_module: fx.GraphModule) -> None:
-        """Raise UnsupportedCase if there is nothing to do, or this pass cannot do it."""
+        """Raise Declined if there is nothing to do, UnsupportedCase if this pass cannot do it."""
 
     def rewrite(self, node: fx.Node, graph_module: fx.GraphModule) -> str | None:
         """Return what was changed; nothing if the pattern does not match.
@@ -57,14 +59,17 @@ class DropDropout(Pass):
     name = "drop_dropout"
 
     def requires(self, graph_module: fx.GraphModule) -> None:
-        """There is one."""
-        if not any(is_dropout(graph_module, node) for node in graph_module.graph.nodes):
-            raise UnsupportedCase("there is no dropout in this graph: nothing to do")
+        """There is one, and it is a layer."""
+        graph = graph_module.graph
+        if graph.find_nodes(op="call_function", target=torch.ops.aten.dropout.default):
+            raise UnsupportedCase("dropout is an operator here, and this pass knows only the layer")
+        if not any(is_dropout(graph_module, node) for node in graph.nodes):
+            raise Declined("there is no dropout in this graph: nothing to do")
 
     def rewrite(self, node: fx.Node, graph_module: fx.GraphModule) -> str | None:
         """Remove it unless it is in training mode."""
         if is_dropout(graph_module, node):  # match
-            if graph_module.get_submodule(node.target).training:  # may I?
+            if graph_module.get_submodule(node.target).training:  # allowed?
                 raise Declined("in training mode it does something")
             return replace(node, node.args[0])
         return None
@@ -83,10 +88,10 @@ class DeadCode(Pass):
     name, backward = "dead", True
 
     def rewrite(self, node: fx.Node, graph_module: fx.GraphModule) -> str | None:
-        """Remove one that writes nothing: relu_, += and the like stay."""
-        name = getattr(node.target, "__name__", str(node.target)).split(".")[0]
-        writes = name.endswith("_") or name in ("iadd", "isub", "imul")
-        if node.op.startswith(("call", "get")) and not node.users and not writes:
+        """Remove one that only computes its result: relu_, += and random numbers stay."""
+        if node.op.startswith(("call", "get")) and not node.users:
+            if not is_pure(node):
+                raise Declined("nothing uses its result, but it does more than compute one")
             graph_module.graph.erase_node(node)
             return "nothing uses it"
         return None

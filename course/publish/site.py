@@ -46,6 +46,7 @@ SETTINGS = {
         "home_page_in_toc": True,
         "navbar_persistent": [],
         "use_download_button": False,
+        "footer_content_items": [],
     },
     "html_math_renderer": "mathml",
     "myst_enable_extensions": ["dollarmath", "amsmath", "tasklist"],
@@ -156,8 +157,9 @@ students
 
 def prepared(notebook: NotebookNode, names: dict[str, str]) -> NotebookNode:
     """A lesson whose first mention of each word of the glossary leads there, with the code that
-    only sets up or draws folded away.
+    only sets up or draws folded away, and without what only a hosted notebook needs.
     """
+    notebook.cells = [cell for cell in notebook.cells if cell.id != "hosted"]
     met: set[str] = set()
     for cell in notebook.cells:
         if cell.cell_type == "markdown":

@@ -8,6 +8,7 @@ show their outputs, not their code.
 import html
 import re
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -18,19 +19,45 @@ from helpers.files import write_atomically
 
 # An exercise, or the word "library" alone, would say nothing about the figure that follows.
 HEADING = re.compile(r"^##+ (?!Exercise|The library version)(.+)$", re.M)
-# For whoever reads alone, not for a room.
-PAUSE = re.compile(r"^(> )?\*\*A good place to stop\b.*\n*", re.M)
-AFTER = re.compile(r"^##+ (How sure is this\?|Questions)$.*", re.M | re.S)
-# A slide with few words is set in larger letters, as far as it has room; a full one in smaller.
+# For whoever reads alone, not for a room: from here to the end of a cell, and in what code printed.
+ALONE = re.compile(
+    r"^(\*\*After this lesson you can\*\*|##+ (How sure is this\?$|Questions$|Exercise )).*",
+    re.M | re.S,
+)
+ALONE_PRINTED = re.compile(
+    r"(?<![^>\n])(\w+: the solution of the course|Run this cell in JupyterLab to .*)\n?"
+)
+# The last sentence of a cell, if the next cell is to show what it announces.
+ANNOUNCES = re.compile(r"((?<=[.?!])\s+|^)[^.?!\n]*:\s*\Z", re.M)
+# Characters that a room reads before it looks at a figure, and at most on one slide.
+SHORT = 320
+FULL = 800
+# Text and figures are as large as the slide has room for.
 START = """
 Reveal.initialize({ hash: true, slideNumber: "c/t", width: 1280, height: 720,
   plugins: [RevealNotes] });
 function fill({ currentSlide: slide }) {
-  const words = !slide.querySelector("pre, table, img, iframe");
-  if (!words && slide.scrollHeight <= 720) return;
-  for (let size = words ? 44 : 30; size >= 18; size -= 2) {
-    slide.style.fontSize = size + "px";
-    if (slide.scrollHeight <= (words ? 640 : 720) && slide.scrollWidth <= 1280) break;
+  const figures = slide.querySelectorAll("img, .course-figure");
+  const words = !slide.querySelector("img, .course-figure, iframe");
+  const fits = () => slide.scrollHeight <= (words ? 640 : 700) && slide.scrollWidth <= 1280;
+  const zoom = (times) => figures.forEach((figure) => (figure.style.zoom = times));
+  const lines = slide.querySelectorAll("pre");
+  const letters = (smallest) => {
+    for (let size = words ? 44 : 30; size >= smallest; size -= 2) {
+      slide.style.fontSize = size + "px";
+      if (fits()) return true;
+    }
+  };
+  const wrap = (how) => lines.forEach((line) => (line.style.whiteSpace = how));
+  zoom(0.7);
+  wrap("pre");
+  if (!letters(28)) {
+    wrap("pre-wrap");
+    letters(18);
+  }
+  for (let times = 1.7; times >= 0.5; times -= 0.1) {
+    zoom(times);
+    if (fits()) break;
   }
   Reveal.layout();
 }
@@ -84,19 +111,25 @@ Esc all slides.</p>
 def slides_of(notebook: NotebookNode) -> list[list[str]]:
     """The HTML of each slide, in parts.
 
-    One that begins with a figure gets the heading that it stands under.
+    One that begins without a heading gets the one that it stands under. A figure joins the slide
+    before if that has only a few words, under the same heading.
     """
     slides: list[list[str]] = []
-    heading = ""
-    for cell in notebook.cells:
+    heading = last_heading = ""
+    for cell, following in pairwise([*notebook.cells, NotebookNode(cell_type="", metadata={})]):
         if cell.cell_type == "markdown":
             heading = [heading, *HEADING.findall(cell.source)][-1]
-        kind = cell.metadata.get("slideshow", {}).get("slide_type", "skip")
-        shown = shown_on_slide(cell)
+        kind = slide_type(cell)
+        shown = shown_on_slide(cell, following)
         if kind == "skip" or not shown:
             continue
-        if kind in ("slide", "subslide") or not slides:
-            slides.append([page.markdown(f"### {heading}")] if cell.cell_type == "code" else [])
+        if not slides or (
+            kind in ("slide", "subslide")
+            and not (cell.cell_type == "code" and heading == last_heading and is_short(slides[-1]))
+        ):
+            begun = shown.startswith("<h") or not heading
+            slides.append([] if begun else [page.markdown(f"### {heading}")])
+            last_heading = heading
         slides[-1].append(f'<div class="fragment">{shown}</div>' if kind == "fragment" else shown)
         notes = cell.metadata.get("speaker_notes")
         if notes:
@@ -104,12 +137,36 @@ def slides_of(notebook: NotebookNode) -> list[list[str]]:
     return slides
 
 
-def shown_on_slide(cell: NotebookNode) -> str:
-    """The HTML of a cell; empty if all that it shows is a live widget."""
-    if cell.cell_type == "markdown":
-        return page.markdown(AFTER.sub("", PAUSE.sub("", cell.source)))
-    # A frame begins to compute when its slide comes.
-    return page.outputs(cell).strip().replace("<iframe src=", "<iframe data-src=")
+def slide_type(cell: NotebookNode) -> str:
+    """As JupyterLab calls it."""
+    return cell.metadata.get("slideshow", {}).get("slide_type", "skip")
+
+
+def is_short(slide: list[str]) -> bool:
+    """Whether a slide is a few words and nothing else."""
+    text = "".join(part for part in slide if not part.startswith("<aside"))
+    only_words = re.search("<(img|table|pre|iframe|script)", text) is None
+    return only_words and len(re.sub("<[^>]+>", "", text)) <= SHORT
+
+
+def shown_on_slide(cell: NotebookNode, following: NotebookNode) -> str:
+    """The HTML of a cell; empty if all that it shows is a live widget.
+
+    Of text only what begins with its first heading, for what stands before belongs to the cell
+    above. What its last sentence announces is shown along with it, or that sentence is left out.
+    """
+    if cell.cell_type != "markdown":
+        # A frame begins to compute when its slide comes.
+        shown = page.outputs(cell).replace("<iframe src=", "<iframe data-src=")
+        shown = ALONE_PRINTED.sub("", shown)
+        return re.sub('<pre class="printed">\\s*</pre>', "", shown).strip()
+    text = ALONE.sub("", re.sub(r"\A.*?^(?=#+ )", "", cell.source, count=1, flags=re.M | re.S))
+    if not ANNOUNCES.search(text) or slide_type(following) != "skip":
+        return page.markdown(text)
+    announced = page.outputs(following).strip() if following.cell_type == "code" else ""
+    if announced and len(text + announced) <= FULL:
+        return page.markdown(text) + announced
+    return page.markdown(ANNOUNCES.sub("", text))
 
 
 def reveal(name: str) -> str:

@@ -55,7 +55,7 @@ def chart(table: pd.DataFrame | None = None, others: pd.DataFrame | None = None)
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1e6:g}"))
-    ax.set_xlabel("MB, entropy-coded (networks in float32: as they are)")
+    ax.set_xlabel("MB, entropy-coded (networks in float32: uncompressed)")
     ax.set_ylabel("accuracy on the test images, %")
     figure.draw_without_rendering()  # now everything has its place
     taken = [place_of(ax, *point) for point in zip(size, ours.low, ours.high, strict=True)]
@@ -107,7 +107,7 @@ def alternative_text(table: pd.DataFrame) -> str:
         for name, accuracy, size in zip(rows["name"], rows.accuracy, coded_size(rows), strict=True)
     ]
     head = (
-        "Accuracy against entropy-coded size (float32: as it is), the course's networks blue,"
+        "Accuracy against entropy-coded size (float32 uncompressed), the course's networks blue,"
         " others as grey crosses"
     )
     return f"{head}: {', '.join(points)}."

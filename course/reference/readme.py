@@ -131,11 +131,12 @@ def block(table: pd.DataFrame) -> str:
     """The first screen: the chart and four networks."""
     notes = (
         "*Half* and *a tenth* keep that share of the parameters; *smallest* is *a tenth* with fewer"
-        " bits. Accuracy is on 10,000 test images, with its 95 % interval. The table counts files"
-        " as they are stored, the chart as `xz` compresses them. *ONNX file*: what one deploys; its"
-        f" accuracy differs by at most {100 * largest_difference(table):.2f} points. *One image*:"
-        " the median time in ONNX Runtime on two CPU threads. It computes with 8 bits or more, so"
-        " fewer bits save space and no time"
+        " bits. In *half* and *smallest* each layer has its own number of bits. Accuracy is on"
+        " 10,000 test images, with its 95 % interval. *File*: as the course stores a network; the"
+        " chart counts it entropy-coded, by `xz`. *ONNX file*: as engines load it; its accuracy"
+        f" differs by at most {100 * largest_difference(table):.2f} points. *One image*: the median"
+        f" time in ONNX Runtime on two threads of an {speeds().device.iloc[0]}. It computes with at"
+        " least 8 bits, so fewer bits save space, not time"
     )
     busy = (speeds().load > BUSY).any()
     notes += " (measured on a machine that was busy with other work)." if busy else "."

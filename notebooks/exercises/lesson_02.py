@@ -13,6 +13,7 @@ from torch import fx, nn
 
 from helpers.checks.compare import Tolerance
 from helpers.checks.specification import Case, Item, Mistake
+from helpers.graphs.errors import Declined
 
 LAYERS = {
     "linear": lambda: nn.Linear(4, 4),
@@ -140,7 +141,7 @@ class Chain(nn.Module):
         return torch.relu(x) + 1
 
 
-SOUND = {"peel", "strip", "note"}  # the passes without a flaw
+SOUND = {"peel", "strip", "note", "idle"}  # the passes without a flaw
 NOTES = 7  # how often `note` changes something
 
 
@@ -164,6 +165,8 @@ class Peel:
     def requires(self, graph_module: fx.GraphModule) -> None:
         """May find the graph unsuitable."""
         self.log.append(f"{self.name} requires")
+        if self.name == "idle":
+            raise Declined("nothing to do")
         if self.flaw == "unfit":
             raise ValueError("not for such a graph")
 
@@ -205,11 +208,12 @@ def runner_cases(rng: torch.Generator) -> list[Case]:
         "changes that leave the number of nodes": (["note", "peel"], 9, False),
         "no more rounds than allowed": (["peel"], 2, False),
         "one round": (["peel", "strip"], 1, False),
+        "a pass with nothing to do": (["idle", "peel"], 9, False),
         "requires fails": (["peel", "unfit", "strip"], 3, False),
         "ensures fails": (["peel", "liar"], 3, False),
         "the check fails": (["peel", "strip", "spoiler"], 3, False),
         "the graph is out of order": (["peel", "tangler"], 3, False),
-        "failures are collected": (["peel", "strip", "unfit", "spoiler"], 9, True),
+        "failures are collected": (["peel", "idle", "strip", "unfit", "spoiler"], 9, True),
     }
     return [
         Case(
@@ -279,14 +283,14 @@ def runner_oracle(inputs: dict, probe: dict) -> dict:
         start = left, min(notes, NOTES)
         for name in inputs["passes"]:
             steps = [f"{name} requires", f"{name} runs", f"{name} ensures", "checked"]
-            calls += steps[: {"unfit": 1, "liar": 3, "tangler": 3}.get(name, 4)]
+            calls += steps[: {"idle": 1, "unfit": 1, "liar": 3, "tangler": 3}.get(name, 4)]
             failed = name not in SOUND
             if failed:
                 errors.append(said([name, *ran]))
                 if not inputs["collect"]:
                     break
             notes += name == "note"
-            gone = 2 if left > 2 and not failed and name != "note" else 0
+            gone = 2 if left > 2 and name in ("peel", "strip") else 0
             changed = int(notes <= NOTES) if name == "note" else gone // 2
             rows.append(
                 f"round {number}, {name}: {left + 4} nodes, then {left - gone + 4}; "
@@ -305,7 +309,7 @@ def runner_view(answer: dict, probe: dict) -> dict:
     errors = []
     for text in answer["errors"]:
         kind, _, message = text.partition(": ")
-        names = re.findall(r"\b(peel|strip|unfit|liar|spoiler|tangler)\b", message)
+        names = re.findall(r"\b(peel|strip|idle|unfit|liar|spoiler|tangler)\b", message)
         errors.append(
             said(names) if kind == "PassFailed" and message.startswith(tuple(names)) else text
         )
@@ -394,10 +398,10 @@ ITEMS = (
         dots=3,
         nudge="What has to be copied before a pass, so that it can be put back? When is it too "
         "late to copy it?",
-        hint="Inside two loops: saved = copy.deepcopy(graph_module.graph); "
-        "try requires, run, ensures, lint, recompile, checks; "
-        "on an error graph_module.graph = saved, then raise PassFailed, with the name in front, or "
-        "append it. Note the row and the name in any case, and stop when a round has no changes.",
+        hint="saved = copy.deepcopy(graph_module.graph); "
+        "try requires, run, ensures, lint, recompile, checks; except Declined: note the reason; "
+        "except the other errors: graph_module.graph = saved, recompile, then raise PassFailed, "
+        "with the name in front, or append it.",
         mistakes=(
             Mistake(
                 "After a failure the graph is still as the failed pass left it. Put back a copy "
@@ -419,13 +423,21 @@ ITEMS = (
             Mistake(
                 "The message should also say which passes ran before the one that failed.",
                 wrong="{a_pass.name}",
-                right="{a_pass.name}{after}",
+                right="{a_pass.name}{ran}",
             ),
             Mistake(
                 "A graph whose nodes stand in the wrong order gets past you. Let lint look at it "
                 "before you recompile.",
                 wrong="",
                 right="                graph_module.graph.lint()\n",
+            ),
+            Mistake(
+                "A pass that has nothing to do counts as failed. Catch Declined before the other "
+                "errors, and note its reason.",
+                wrong="except (Declined, ",
+                right="except Declined as reason:\n"
+                "                declined = [(a_pass.name, str(reason))]\n"
+                "            except (",
             ),
         ),
     ),

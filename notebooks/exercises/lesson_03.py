@@ -22,15 +22,15 @@ def addition_cases(rng: torch.Generator) -> list[Case]:
     cases = []
     for has_bias, is_number in itertools.product((True, False), repeat=2):
         channels = between(rng, 3, 6)
-        z = float(normal(rng, 1)) if is_number else normal(rng, channels, 1, 1)
+        d = float(normal(rng, 1)) if is_number else normal(rng, channels, 1, 1)
         label = (
-            f"z {'a number' if is_number else 'of shape (C, 1, 1)'}, {'a' if has_bias else 'no'}"
+            f"d {'a number' if is_number else 'of shape (C, 1, 1)'}, {'a' if has_bias else 'no'}"
             " bias"
         )
         inputs = {
             "W": normal(rng, channels, 3, 3, 3),
             "b": normal(rng, channels) if has_bias else None,
-            "z": z,
+            "d": d,
         }
         cases.append(Case(label, inputs, {"x": normal(rng, 2, 3, channels + 2, channels + 2)}))
     return cases
@@ -38,7 +38,7 @@ def addition_cases(rng: torch.Generator) -> list[Case]:
 
 def addition_oracle(inputs: dict, probe: dict) -> dict:
     """Convolve, then add."""
-    return {OUTPUT: F.conv2d(probe["x"], inputs["W"], inputs["b"]) + inputs["z"]}
+    return {OUTPUT: F.conv2d(probe["x"], inputs["W"], inputs["b"]) + inputs["d"]}
 
 
 def convolved(answer: list, probe: dict) -> dict:
@@ -225,8 +225,8 @@ ITEMS = (
         tolerance=CLOSE,
         minutes=5,
         dots=1,
-        nudge="What shape does a bias have, and what shape does z have?",
-        hint="The new bias has one number per output channel: bring z to the shape (C,) first, "
+        nudge="What shape does a bias have, and what shape does d have?",
+        hint="The new bias has one number per output channel: bring d to the shape (C,) first, "
         "then add.",
         mistakes=(
             Mistake(
@@ -235,14 +235,14 @@ ITEMS = (
                 right="if b is None:\n        b = torch.zeros(len(W), dtype=W.dtype)",
             ),
             Mistake(
-                "You add z to the weights W, which are multiplied with the image. A constant "
+                "You add d to the weights W, which are multiplied with the image. A constant "
                 "belongs in the bias.",
-                wrong="if b is None:\n    b = torch.zeros(len(W), dtype=W.dtype)\nreturn W + z, b",
+                wrong="if b is None:\n    b = torch.zeros(len(W), dtype=W.dtype)\nreturn W + d, b",
             ),
             Mistake(
-                "The old bias b is lost. Add z to it.",
-                wrong="z.expand(len(W))",
-                right="b + z",
+                "The old bias b is lost. Add d to it.",
+                wrong="d.expand(len(W))",
+                right="b + d",
             ),
         ),
     ),
@@ -305,7 +305,7 @@ ITEMS = (
         fold_oracle,
         run=run_fold,
         tolerance=CLOSE,
-        minutes=30,
+        minutes=20,
         dots=3,
         nudge="Look at the name of the case: it says what the network does with its two layers.",
         hint="Work on copy.deepcopy(model). Fold only if both nodes are calls of a module, if the "
@@ -316,25 +316,25 @@ ITEMS = (
                 "Something else reads the output of the convolution as well, and would now get "
                 "the normalised one. Fold only if it has one user.",
                 wrong="",
-                right="len(source.users) == 1 and ",
+                right="output_shared or ",
             ),
             Mistake(
                 "A convolution that is called twice is still one module. Folding it for one call "
                 "changes the other call, too.",
                 wrong="",
-                right=" and called.count(source.target) == 1",
+                right="layer_shared or ",
             ),
             Mistake(
                 "A hook runs whenever its layer is called, and can change what comes out. Leave "
                 "layers with hooks as they are.",
-                wrong="if not alone:",
-                right="if not alone or watched:",
+                wrong="weight_read:",
+                right="weight_read or hooked:",
             ),
             Mistake(
                 "The network also reads the weight of the convolution, in a get_attr node. "
                 "Folding would change what it reads.",
                 wrong="",
-                right=" and source.target not in read",
+                right="weight_read or ",
             ),
         ),
     ),

@@ -6,6 +6,11 @@ LOOP = (
     f"for node in list(graph_module.graph.nodes):\n    if {IDENTITY}:\n        {BYPASS}\n"
     "graph_module.recompile()\nreturn graph_module"
 )
+SKIPPED = (
+    "            except Declined as reason:\n"
+    "                declined = [(a_pass.name, str(reason))]\n"
+    "            except ("
+)
 KEPT = "changed, declined = result.changed, result.declined\n"
 
 ANSWERS = {
@@ -60,6 +65,10 @@ ANSWERS = {
         ],
         "wrong": [
             ("                graph_module.graph = saved\n", ""),
+            (SKIPPED, "            except ("),  # nothing to do would end the run
+            (SKIPPED, "            except (Declined, "),  # or count as failed
+            (SKIPPED, SKIPPED.replace("declined =", "changed =")),  # or as a change
+            (SKIPPED, SKIPPED.replace("declined =", "result =")),  # or not be reported
             ("                a_pass.requires(graph_module)\n", ""),
             ("                a_pass.ensures(graph_module)\n", ""),
             ("                graph_module.graph.lint()\n", ""),
@@ -68,7 +77,7 @@ ANSWERS = {
                 "                graph_module.recompile()\n                for",
                 "                for",
             ),
-            ("copy.deepcopy(graph_module.graph), len", "graph_module.graph, len"),
+            ("copy.deepcopy(graph_module.graph)", "graph_module.graph"),
             ("            before.append(a_pass.name)\n", ""),
             ("range(1, rounds + 1)", "range(1, rounds)"),
             ("rows[-len(some_passes) :]", "rows[-1:]"),
@@ -81,7 +90,7 @@ ANSWERS = {
             ),  # stops while nodes are only rewritten
             ("                failures.append(failed)\n", "                break\n"),
             (KEPT, KEPT.replace("result.declined", "[]")),
-            ('f"{a_pass.name}{after}', 'f"a pass{after}'),
+            ('f"{a_pass.name}{ran}', 'f"a pass{ran}'),
         ],
     },
 }
@@ -120,6 +129,7 @@ TRIALS = {
             ("                for check in checks:\n                    check(graph_module)\n", ""),
         ),
         ("before|after|earlier", (" (after {', '.join(before)})\"", '"')),
+        ("nothing to do|Declined", (SKIPPED, "            except (Declined, ")),
         ("lint|order", ("                graph_module.graph.lint()\n", "")),
     ],
 }

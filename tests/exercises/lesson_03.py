@@ -1,28 +1,28 @@
-CALLS = "not calls or "
+MATCH = "        if source not in calls:\n            continue\n"
 START = (
     "C = len(W); b = torch.zeros(C, dtype=W.dtype) if b is None else b; "
-    "z = torch.as_tensor(z, dtype=W.dtype); "
+    "d = torch.as_tensor(d, dtype=W.dtype); "
 )
 
 ANSWERS = {
     "fold_addition": {
         "right": [
-            START + "return W, b + z.flatten()",
-            START + "return W.clone(), b + z.reshape(-1).expand(C)",
-            START + "return W.float(), (b + z.flatten()).float()",
+            START + "return W, b + d.flatten()",
+            START + "return W.clone(), b + d.reshape(-1).expand(C)",
+            START + "return W.float(), (b + d.flatten()).float()",
         ],
         "wrong": [
-            "return W, b + z",
+            "return W, b + d",
             "return W, b",
-            START + "return W, z.flatten().expand(C)",
-            START + "return W, b - z.flatten()",
+            START + "return W, d.flatten().expand(C)",
+            START + "return W, b - d.flatten()",
             (
-                "return (W, torch.full((len(W),), z, dtype=W.dtype) if b is None else b + "
-                "torch.as_tensor(z).flatten())"
+                "return (W, torch.full((len(W),), d, dtype=W.dtype) if b is None else b + "
+                "torch.as_tensor(d).flatten())"
             ),
-            START + "return W + z, b",
-            START + "return W, b + z.mean()",
-            START + "return W * z, b + z.flatten()",
+            START + "return W + d, b",
+            START + "return W, b + d.mean()",
+            START + "return W * d, b + d.flatten()",
         ],
     },
     "fold_into_linear": {
@@ -65,7 +65,7 @@ ANSWERS = {
     },
     "careful_fold": {
         "right": [
-            ("len(source.users) == 1 and", "len(source.users) == 1 and norm.eps > 0 and"),
+            ("if output_shared or", "if norm.eps <= 0 or output_shared or"),
             (
                 "    graph_module.recompile()\n",
                 "    graph_module.recompile()\n    graph_module.graph.lint()\n",
@@ -78,19 +78,20 @@ ANSWERS = {
                 "graph_module.set_submodule(source.target, folded)",
                 "conv.weight, conv.bias = folded.weight, folded.bias",
             ),
-            ("len(source.users) == 1 and ", ""),
-            ("called.count(source.target) == 1 and ", ""),
-            (" and source.target not in read", ""),
+            ("output_shared or ", ""),
+            ("layer_shared or ", ""),
+            ("weight_read or ", ""),
             ("            continue\n        graph", "            folded = conv\n        graph"),
-            (" or watched", ""),
-            (" or norm._forward_hooks", ""),
+            (" or hooked", ""),
+            ("(conv, norm)\n        )", "(conv,)\n        )"),
+            ("(conv, norm)\n        )", "(norm,)\n        )"),
             ("type(conv) is not nn.Conv2d", "not hasattr(conv, 'groups')"),
             ("fold_conv_bn(conv, norm)", "copy.deepcopy(conv)"),
             ("    graph_module.recompile()\n", ""),
             "from torch import fx; return fx.symbolic_trace(model)",
             "return model",
             ("graph_module.set_submodule(source.target, folded)", "graph_module.conv = folded"),
-            (CALLS, ""),
+            (MATCH, ""),
             (
                 "graph_module.set_submodule(source.target, folded)",
                 "setattr(graph_module, source.target, folded)",
@@ -101,12 +102,12 @@ ANSWERS = {
 
 TRIALS = {
     "fold_addition": [
-        ("shape|flat", "return W, z if b is None else b + z"),
-        ("None|no bias|without", "return W, b + torch.as_tensor(z).flatten()"),
-        (r"\bW\b|weight", "b = torch.zeros(len(W)) if b is None else b\nreturn W + z, b"),
+        ("shape|flat", "return W, d if b is None else b + d"),
+        ("None|no bias|without", "return W, b + torch.as_tensor(d).flatten()"),
+        (r"\bW\b|weight", "b = torch.zeros(len(W)) if b is None else b\nreturn W + d, b"),
         (
             "keep|old|lost|b ",
-            "return W, torch.as_tensor(z, dtype=W.dtype).flatten().expand(len(W))",
+            "return W, torch.as_tensor(d, dtype=W.dtype).flatten().expand(len(W))",
         ),
     ],
     "fold_into_linear": [
@@ -125,13 +126,13 @@ TRIALS = {
         ("group", "return W * a[: W.shape[1]].view(1, -1, 1, 1)"),
     ],
     "careful_fold": [
-        ("user|read|twice", ("len(source.users) == 1 and ", "")),
-        ("hook", ("if not alone or watched:", "if not alone:")),
-        ("call", (" and called.count(source.target) == 1", "")),
+        ("user|read|twice", ("output_shared or ", "")),
+        ("hook", (" or hooked", "")),
+        ("call", ("layer_shared or ", "")),
         (
             "ransposed|Conv2d|type",
             ("type(conv) is not nn.Conv2d", "not isinstance(conv, nn.modules.conv._ConvNd)"),
         ),
-        ("get_attr|weight", (" and source.target not in read", "")),
+        ("get_attr|weight", ("weight_read or ", "")),
     ],
 }

@@ -10,6 +10,7 @@ import nbformat
 import numpy as np
 import pytest
 import torch
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from PIL import Image, ImageOps
 
 from course.commands import pages
@@ -86,6 +87,43 @@ def test_a_deck_clicks_through_to_its_end_with_nothing_cut_off(path, tmp_path, b
         assert page.locator("aside.notes").count() >= len(expected) // 2
         check_figures(page.locator("section img"))
         assert problems == []
+
+
+def test_what_a_slide_has_little_of_is_large_and_long_lines_are_wrapped(tmp_path, browser):
+    def deck_of(text):
+        code = new_code_cell("", metadata={"slideshow": {"slide_type": "slide"}})
+        code.outputs = [new_output("stream", name="stdout", text=text)]
+        path = tmp_path / "notebook.ipynb"
+        nbformat.write(new_notebook(cells=[new_markdown_cell("## One"), code]), path)
+        return slides.write_deck(path, tmp_path / "deck.html").as_uri()
+
+    sizes = {}
+    for length in (20, 60, 400):
+        with opened(deck_of("number " * (length // 7)), browser) as (page, _):
+            page.wait_for_selector(".reveal.ready")
+            sizes[length] = page.evaluate(SIZE_AND_WIDTH)
+    letters, widths = zip(*sizes.values(), strict=True)
+    assert letters[0] == letters[1] > 30 and letters[2] >= 20
+    assert max(widths) <= 1280
+
+
+SIZE_AND_WIDTH = """() => {
+  const line = document.querySelector("pre");
+  return [parseFloat(getComputedStyle(line).fontSize), line.scrollWidth];
+}"""
+
+
+def test_a_figure_is_as_large_as_its_slide_has_room_for(tmp_path, browser):
+    [path] = runner.lessons(["01"])
+    deck = slides.write_deck(path, tmp_path / "deck.html")
+    with opened(deck.as_uri(), browser) as (page, _):
+        page.wait_for_selector(".reveal.ready")
+        while not page.evaluate("Reveal.isLastSlide()"):
+            figures = page.locator("section.present .course-figure > .live")
+            if figures.count():
+                box = figures.bounding_box()
+                assert box["width"] > 900 or box["height"] > 480, page.url
+            page.keyboard.press("ArrowRight")
 
 
 SAMPLE = data.load_cifar10("sample")

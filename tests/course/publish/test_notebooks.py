@@ -213,3 +213,17 @@ def test_the_talk_has_about_twelve_slides_with_notes_and_what_the_room_was_promi
         "What to use when",
     ):
         assert part in text_of(THE_TALK), part
+
+
+def test_the_hours_in_readme_are_those_of_its_lessons():
+    text = (runner.REPOSITORY / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[(\w+) .*\| (\d+) \|$", text, re.M)
+    minutes = {name: int(number) for name, number in rows}
+    assert [f"{name}_" for name in minutes] == [
+        re.match(r"\w+?_", path.name)[0] for path in runner.lessons()
+    ]
+    said = re.findall(r"((?:\d\w+, )+\d\w+) \((\d+) hours\)", text)
+    said.append((", ".join(minutes), re.search(r"(\d+) hours for all", text)[1]))
+    assert len(said) == 4
+    for names, hours in said:
+        assert abs(int(hours) - sum(minutes[name] for name in names.split(", ")) / 60) < 0.7, names

@@ -140,7 +140,13 @@ def test_slide_types_decide_what_is_shown():
     assert "next" in second
 
 
-def test_a_slide_that_begins_with_a_figure_gets_its_heading():
+def printing(text, kind="skip"):
+    code = cell(new_code_cell, "draw()", kind)
+    code.outputs = [new_output("stream", name="stdout", text=text)]
+    return code
+
+
+def test_a_slide_that_begins_without_a_heading_gets_the_one_that_it_stands_under():
     texts = [
         ("# T", "slide"),
         ("text\n\n## Why $a$", "skip"),
@@ -148,11 +154,48 @@ def test_a_slide_that_begins_with_a_figure_gets_its_heading():
         ("said", "slide"),
     ]
     *before, after = (cell(new_markdown_cell, *text) for text in texts)
-    code = cell(new_code_cell, "draw()", "slide")
-    code.outputs = [new_output("stream", name="stdout", text="drawn")]
-    _, figure, said = drawn(*before, code, after)
-    assert figure.startswith("<h3>Why <math") and "Exercise" not in figure
-    assert said == "<p>said</p>\n"
+    _, figure, said = drawn(*before, printing("drawn", "slide"), after)
+    for slide in (figure, said):
+        assert slide.startswith("<h3>Why <math") and "Exercise" not in slide
+    assert "<p>said</p>" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "heading", "slides"),
+    [
+        ("A few words.", "", 1),
+        ("A few words.", "## Another", 2),
+        ("word " * 100, "", 2),
+        ("A few words and a table.\n\n| a |\n|---|\n| 1 |", "", 2),
+    ],
+)
+def test_a_figure_joins_a_few_words_under_its_own_heading(text, heading, slides):
+    words = cell(new_markdown_cell, f"## One\n\n{text}", "slide", speaker_notes="say " * 100)
+    shown = drawn(words, new_markdown_cell(heading), printing("drawn", "slide"))
+    assert len(shown) == slides and "drawn" in shown[-1]
+    assert shown[0].count("<h") == 1
+
+
+@pytest.mark.parametrize(
+    "alone", ["## Exercise 1 · Add", "### Questions", "**After this lesson you can** add."]
+)
+def test_a_slide_leaves_out_what_is_for_whoever_reads_alone(alone):
+    text = f"About the cell above.\n\n## Next\n\nFor all.\n\n{alone}\n\n* More\n\n### And more"
+    code = printing("add: the solution of the course\n", "-")
+    hint = "Run this cell in JupyterLab to get sliders for a. The figure shows the same.\n"
+    assert drawn(cell(new_markdown_cell, text, "slide"), code, printing(hint + "2\n", "-")) == [
+        '<h2>Next</h2>\n<p>For all.</p>\n<pre class="printed">2\n</pre>'
+    ]
+
+
+def test_what_a_last_sentence_announces_is_on_the_slide_or_the_sentence_is_not():
+    text = cell(new_markdown_cell, "## Next\n\nTwo are enough. Here they are:", "slide")
+    [shown] = drawn(text, printing("a, b"))
+    assert "Here they are" in shown and "a, b" in shown
+    [marked] = drawn(text, printing("a, b", "-"))
+    assert marked.count("a, b") == 1
+    for nothing in (new_code_cell("a, b = 1, 2"), printing("a, b " * 200), new_markdown_cell("a")):
+        assert drawn(text, nothing) == ["<h2>Next</h2>\n<p>Two are enough.</p>\n"]
 
 
 def test_a_live_widget_alone_makes_no_slide_and_a_place_to_rest_is_not_for_a_room():

@@ -101,6 +101,24 @@ SHOWN_LATER = {
 }
 
 
+# Of a cell with its margins, in lines.
+HEIGHTS = """all => all.map(
+  (one) => one.clientHeight / parseFloat(getComputedStyle(one).lineHeight)
+)"""
+
+
+def test_pages_have_no_line_for_other_places_and_numbers_stay_whole(folder, served):
+    for path in made_by_sphinx(folder):
+        text = path.read_text(encoding="utf-8")
+        assert "Author name" not in text and "google.colab" not in text, path.name
+    with (
+        chromium.launched() as browser,
+        chromium.opened(f"{served}/results.html", browser) as (page, _),
+    ):
+        lines = page.locator("#speed td").evaluate_all(HEIGHTS)
+    assert len(lines) > 90 and max(lines) < 2
+
+
 def test_all_pages_fit_a_phone_and_ask_no_other_host(folder, served):
     names = [path.name for path in sorted(folder.glob("*.html"))] + list(SHOWN_LATER)[2:]
     assert set(SHOWN_LATER) <= set(names)
