@@ -19,6 +19,7 @@ from pathlib import Path
 from course.grading import machine
 
 MIB = 2**20
+INPUTS = "inputs"  # the file beside the job that becomes the box's standard input
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Limits:
     printed_bytes: int = 64 * MIB
     result_bytes: int = 64 * MIB
 
-    def times(self, number: int) -> "Limits":
+    def times(self, number: float) -> "Limits":
         """For a box that does the work of so many, one after the other."""
         each = ("wall_seconds", "total_cpu_seconds", "printed_bytes", "result_bytes")
         return replace(self, **{name: number * getattr(self, name) for name in each})
@@ -138,15 +139,16 @@ def run(job: Path, limits: Limits, boxed: bool = True, container: bool = False) 
         program = str(job / "lib" / "inside" / "__main__.py")
         words = [sys.executable, "-IB", program, str(job)]
         environment = _environment(str(job / "scratch"))
-    process = subprocess.Popen(
-        words,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-        cwd=job,
-        start_new_session=True,
-    )
+    with open(job.with_name(INPUTS), "rb") as inputs:
+        process = subprocess.Popen(
+            words,
+            stdin=inputs,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=job,
+            start_new_session=True,
+        )
     try:
         results, printed, reason = _drain(process, limits)
     finally:

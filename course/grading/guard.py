@@ -6,10 +6,12 @@ What counts is what is called while the answer is computed, by whatever name and
 name, comment, import or test in another cell costs anything.
 
 `Guard` tells who called what, but code that shares a process with it can switch it off. So in the
-box `take_away` first puts an error in the place of the functions themselves, for good.
+box `take_away` puts an error in the place of the functions themselves, for good, before a student's
+code runs.
 """
 
 import ctypes
+import errno
 import gc
 import linecache
 import re
@@ -29,7 +31,9 @@ IMPORTING = "<frozen importlib._bootstrap>"
 # Where torch keeps the code of one of its functions for tensors in a processor's memory.
 KERNELS = ("CPU", "MkldnnCPU", "QuantizedCPU")
 KERNELS += ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
+_looked_through = {}  # the modules of the packages that patterns name
 MANY_NAMES = 6  # that a function uses: those with few may be alike by chance
+YOURSELF = "this exercise asks you to write yourself"
 _set_profile, _frame = (
     sys.setprofile,
     sys._getframe,
@@ -86,7 +90,7 @@ class Guard(TorchFunctionMode):
 
     def _judge(self, name, frame, does="calls"):
         if _matches(name, self.patterns) and (place := _where(frame)):
-            self.found = f"{place} {does} {name}, which this exercise asks you to write yourself"
+            self.found = f"{place} {does} {name}, which {YOURSELF}"
             raise Forbidden(self.found)
 
 
@@ -145,20 +149,32 @@ def _where(frame):
 
 
 def take_away(patterns):
-    """Make library functions raise an error in this process, by whatever way they are reached."""
+    """Make library functions raise an error in this process, by whatever way they are reached.
+
+    Called again, it takes away those of modules that were imported since.
+    """
     patterns = tuple(patterns)
-    if not patterns:
+    packages = {pattern.partition(".")[0] for pattern in patterns}
+    modules = {name for name in sys.modules if name.partition(".")[0] in packages}
+    if not patterns or _looked_through.get(patterns) == modules:
         return
+    if patterns in _looked_through:
+        functions_of.cache_clear()
+    _looked_through[patterns] = modules
     for name in torch._C._dispatch_get_all_op_names():
         if _matches(f"torch.ops.{name.replace('::', '.')}", patterns):
             _replace_kernels(name)
-    for _, function in functions_of(patterns):
+    for name, function in functions_of(patterns):
         code = function.__code__
+        if code.co_code == _refused.__code__.co_code:
+            continue
+        _bodies_of(patterns)[_body(code)] = name
         with suppress(ValueError):  # one with names of a function around it is only watched
             names = {"co_name": code.co_name, "co_qualname": code.co_qualname}
             function.__code__ = _refused.__code__.replace(**names)
 
 
+@lru_cache
 def _replace_kernels(name):
     """Put an error in the place of one of torch's functions, where TorchScript finds it, too."""
     space, _, operator = name.partition("::")
@@ -172,3 +188,15 @@ def _replace_kernels(name):
 
 def _refused(*inputs, **named):
     raise RuntimeError("this exercise asks you to write yourself what is called here")
+
+
+def was_taken_away(problem):
+    """Whether an error, or one behind it, comes of what is taken away or of a program that may not
+    start.
+    """
+    while problem is not None:
+        may_not = isinstance(problem, PermissionError) and problem.errno == errno.EPERM
+        if (may_not and problem.filename is not None) or YOURSELF in str(problem):
+            return True
+        problem = problem.__cause__ or problem.__context__
+    return False

@@ -45,20 +45,24 @@ class Submission:
         ]
 
     @property
+    def own_code(self) -> list[str]:
+        """What the student wrote: answer cells, own cells and Python files."""
+        cells = (cell for cell in self.notebook.cells if cell.cell_type == "code")
+        texts = [
+            cell.source for cell in cells if not cell.metadata.get("nbgrader", {}).get("locked")
+        ]
+        return texts + [
+            data.decode("latin-1") for name, data in self.files.items() if name.endswith(".py")
+        ]
+
+    @property
     def submitted_bytes(self) -> int:
         """What enters the box of the student: files, answer cells and own cells.
 
         The rest is of no use there.
         """
-        cells = (cell for cell in self.notebook.cells if cell.cell_type == "code")
-        texts = [
-            cell.source for cell in cells if not cell.metadata.get("nbgrader", {}).get("locked")
-        ]
-        texts += [
-            data.decode("latin-1") for name, data in self.files.items() if name.endswith(".py")
-        ]
         others = sum(len(data) for name, data in self.files.items() if not name.endswith(".py"))
-        return packed_bytes(texts) + others + sum(len(name.encode()) for name in self.files)
+        return packed_bytes(self.own_code) + others + sum(len(name.encode()) for name in self.files)
 
 
 def packed_bytes(texts: Iterable[str]) -> int:

@@ -45,11 +45,14 @@ class Place:
             self.build(folder, submission, work, view)
             if self.container:  # another user must find the way to the job
                 os.chmod(folder.parent, 0o711)
-            return box.run(folder, self.limits, self.boxed, self.container)
+            runs = len({item.forbidden for item, _ in work.values()})
+            # Each further time that the cells run may take as long as they may, a third of it all.
+            limits = self.limits if view else self.limits.times((2 + runs) / 3)
+            return box.run(folder, limits, self.boxed, self.container)
 
     def build(self, folder: Path, submission: Submission, work: Work, view: bool = False) -> None:
-        """Fill the folder that the box will see."""
-        for name in ("lib", "lib/inside", "files", "inputs", "scratch"):
+        """Fill the folder that the box will see, and write the inputs in a file beside it."""
+        for name in ("lib", "lib/inside", "files", "scratch"):
             (folder / name).mkdir()
         for path in (HERE / "inside").glob("*.py"):
             shutil.copy(path, folder / "lib" / "inside")
@@ -60,24 +63,30 @@ class Place:
             path = folder / "files" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        items = []
+        items, at = [], 0
         for name, (item, inputs) in work.items():
-            (folder / "inputs" / name).write_bytes(inputs)
             forbidden = () if view else item.forbidden
             seconds = item.seconds * (2 if forbidden else 1)  # being watched takes its time
             known = {"name": name, "exercise": item.name, "function": item.function}
             of_all = self.exercise.assignment.items
             known["others"] = [one.function for one in of_all if one.name != item.name]
-            known |= {"alone": self.boxed and bool(forbidden)}
+            known["inputs"] = (len(inputs), at)  # size and place in the file
+            at += len(inputs)
             items.append(known | {"forbidden": forbidden, "seconds": seconds, "view": view})
         settings = {"cells": submission.code, "cell_seconds": CELL_SECONDS, "items": items}
-        settings |= {"limits": self.limits.as_rlimits(self.boxed), "filter_calls": self.boxed}
+        settings |= {"limits": self.limits.as_rlimits(self.boxed), "boxed": self.boxed}
         bubble = self.boxed and not self.container
         settings["scratch"] = "/tmp" if bubble else str(folder / "scratch")
+        settings["disks"] = (
+            [f"/{disk}" for disk in machine.DISKS] if bubble else [str(folder / "scratch")]
+        )
         settings["become"] = (
             secrets.randbelow(10**8) + 10**9 if self.boxed and os.geteuid() == 0 else None
         )
         (folder / "job.json").write_text(json.dumps(settings), encoding="utf-8")
+        given = folder.with_name(box.INPUTS)
+        given.write_bytes(b"".join(inputs for _, inputs in work.values()))
+        given.chmod(0o600)
         for path in [folder, *folder.rglob("*")]:
             os.chmod(path, 0o755 if path.is_dir() else 0o644)  # nobody reads it
         if self.container:

@@ -1,8 +1,9 @@
 """Grade submissions: inputs into the box, answers out of it, points awarded outside.
 
 What enters the box: the student's cells, `inside`, `wire.py`, `guard.py`, the assignment's
-driver and the inputs. What stays outside: the seeds, the specification with its oracles, the
-expected values, the probes and the names of the students.
+driver, and the inputs, which the student's code sees once it is asked. What stays outside: the
+seeds, the specification with its oracles, the expected values, the probes and the names of the
+students.
 
 Where an answer has to be computed with before it can be compared, as a network has, that happens in
 a second box, for what a student designed may need any amount of time and memory. This box sees the
@@ -29,8 +30,8 @@ NOBODY = Submission(nbformat.v4.new_notebook())
 MOST_NOTES_BYTES = 100_000
 # What no exercise has a use for, but all who would get round what an exercise forbids.
 ODD = re.compile(
-    r"\b(take_away|_getframe|gc\.get_\w+|sys\.argv|ctypes|threading"
-    r"|(?:import|from) (?:driver|guard|inside|wire))\b"
+    r"\b(take_away|_getframe|_current_frames|gc\.get_\w+|ctypes|sys\.modules|setprofile"
+    r"|(?:import|from) (?:guard|inside))\b"
 )
 
 Given = list[Tree] | Verdict  # the answers to all cases of an item, or why there are none
@@ -109,12 +110,11 @@ def _result(
         row["cases"] = [[case.label, one.share] for case, one in by_case]
         items[sheet.item.name] = row
     printed = outcome.printed[:4000]
-    code = "\n".join(cell["source"] for cell in submission.code)
     return {
         "items": items,
         "notes": notes,
         "printed": printed,
-        "odd": sorted({*ODD.findall(code)}),
+        "odd": sorted({*ODD.findall("\n".join(submission.own_code))}),
         "boxed": boxed,
         "readable": submission.readable,
     }
@@ -237,9 +237,9 @@ def brief(tree: Tree, most: int = 12) -> str:
 
 def _cell_problems(outcome: box.BoxResult) -> list[str]:
     """What the student's cells raised, as they report it."""
-    frame = outcome.frames.get("cells", b"[]")
+    frame = outcome.frames.get("cells", b"")
     try:
-        pairs = json.loads(frame) if len(frame) <= MOST_NOTES_BYTES else []
+        pairs = json.loads(frame)["problems"] if len(frame) <= MOST_NOTES_BYTES else []
         return [f"{str(name)[:60]} raised {str(problem)[:300]}" for name, problem in pairs[:20]]
     except (ValueError, TypeError, LookupError, RecursionError):
         return []

@@ -1,17 +1,18 @@
-"""The program that runs in the box: it executes a student's cells, then each item on its inputs.
+"""The program that runs in the box: it has the cells executed and each item answered.
 
-Everything here is at the mercy of the student's code, and none of it is trusted: it only computes.
-It knows no expected value, no seed and no name.
+This process never executes a student's code, and keeps what that code must not reach: the inputs
+of what is not asked yet, and the way to the grader. See `asking` for what it leaves to its
+children. It knows no expected value, no seed and no name.
 
-    python lib/inside/__main__.py JOB_FOLDER   results by standard output, prints by standard error
+    python lib/inside/__main__.py JOB_FOLDER < INPUTS
 
-A result is one frame: name length, data length (4 bytes each), name, data.
+Results leave by standard output, prints by standard error. A result is one frame: name length, data
+length (4 bytes each), name, data.
 """
 
 import gc
 import json
 import os
-import shutil
 import struct
 import sys
 from pathlib import Path
@@ -29,38 +30,41 @@ def main():
     folder = Path(sys.argv[1])
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     sys.path.insert(0, str(folder / "lib"))
-    from inside.rights import give_up_rights
+    from inside.rights import give_up_rights, hide_memory
 
     give_up_rights(job)
+    hide_memory()
+    inputs = os.dup(0)
     channel = os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # the student's prints join standard error; results keep a channel of their own
     sys.stdout.reconfigure(line_buffering=True)
-    os.chdir(scratch := Path(job["scratch"]))
-    sys.path += [str(scratch), ""]  # last, so that a bundle handed in whole hides nothing
-    for file in (folder / "files").iterdir():  # what was handed in besides the notebook
-        (shutil.copytree if file.is_dir() else shutil.copyfile)(file, scratch / file.name)
+    os.chdir(job["scratch"])
     # What is imported here stays: to look through it for garbage takes a sixth of the time.
     gc.disable()
-    # Now, before a cell can change what they keep.
     import torch
-    from guard import functions_of
-    from inside.answering import answer_in_child
-    from inside.cells import run_cells
+    from guard import Guard
+    from inside.asking import Asked
 
-    gc.freeze()
-    gc.enable()
-    namespace, problems = run_cells(job["cells"], job["cell_seconds"])
     # As OMP_NUM_THREADS says before: forking is safe while torch has started no threads.
     torch.set_num_threads(1)
-    send(channel, "cells", json.dumps(problems).encode())
-    for patterns in {tuple(item["forbidden"]) for item in job["items"]}:
-        functions_of(patterns)  # found once, not again in the process of each item
+    # What forbids nothing comes first: there cells run as at home, and tell what goes wrong.
+    sets = sorted({tuple(item["forbidden"]) for item in job["items"]}, key=bool)
+    for forbidden in sets:
+        Guard(forbidden)  # what it looks for is found once, before anything is taken away
     gc.freeze()
-    for item in job["items"]:
-        data = answer_in_child(item, namespace, folder, scratch, problems)
-        send(channel, item["name"], data)
+    gc.enable()
+    told = b""
+    for forbidden in sets:
+        items = [item for item in job["items"] if tuple(item["forbidden"]) == forbidden]
+        with Asked(job, folder, items, (inputs, channel), told) as asked:
+            if asked.told and not told:
+                told = asked.told
+                send(channel, "cells", told)
+            for item in items:
+                send(channel, item["name"], asked.answer(os.pread(inputs, *item["inputs"])))
     send(channel, "finished", b"")
-    os._exit(0)  # threads and exit hooks of the student are not waited for
+    os._exit(0)  # to tidy up takes long
 
 
 if __name__ == "__main__":

@@ -11,26 +11,32 @@ import traceback
 
 import driver
 import wire
-from guard import Guard, take_away
-from inside.rights import EXECUTING, forbid_calls
+from guard import Guard
 from inside.timing import WAITING, OutOfTime, alarm, starved
 
 MOST_RESULT_BYTES = 32 * 2**20
 
 
-def problem_of(error, item, namespace, problems):
+def problem_of(error, item, notebook):
     """Why there is no answer, in words: an error of its own, or what else is not there."""
-    raised = [words for cell, words in problems if cell == f"{item['name']}_solution"]
+    namespace = notebook.namespace
+    raised = [words for cell, words in notebook.problems if cell == f"{item['name']}_solution"]
     own = [f for f, _ in traceback.walk_tb(error.__traceback__) if f.f_globals is namespace]
     needed = getattr(error, "name", None)
     if isinstance(error, NotImplementedError) and own:
         needed = own[-1].f_code.co_name
+    undefined = isinstance(error, KeyError) and error.args == (item["function"],) and not own
+    if undefined:
+        needed = item["function"]
+    if isinstance(error, (NameError, KeyError)) and needed in notebook.missing:
+        line = notebook.missing[needed]
+        return f"{needed} is not there, for this exercise forbids what is called in `{line}`"
     if needed in item["others"] and isinstance(error, (NameError, NotImplementedError)):
         words = f"it calls {needed}, which is not there, so these points are lost with it"
         return f"{words}: tell your teacher, who can give them by hand"
     if isinstance(error, NotImplementedError):
         return "not done yet"
-    if isinstance(error, KeyError) and error.args == (item["function"],) and not own:
+    if undefined:
         if raised:
             version = f"{sys.version_info.major}.{sys.version_info.minor}"
             return f"its cell raised {raised[-1]} (grading has Python {version})"
@@ -38,28 +44,24 @@ def problem_of(error, item, namespace, problems):
     return wire.described(error, namespace)
 
 
-def answer_item(item, namespace, folder, problems=()):
+def answer_item(item, inputs, notebook):
     """Compute the answers to all cases of one item. Returns bytes."""
-    inputs = wire.decode((folder / "inputs" / item["name"]).read_bytes())
     run = driver.RUNS.get(
         item["exercise"], lambda student, case: wire.call(student[item["function"]], case)
     )
     if item["view"]:  # the second box: inputs are answers, and there is no code of the student
         run = lambda student, case: driver.VIEWS[item["exercise"]](**case)  # noqa: E731
     answers, problem, guard = [], None, Guard(item["forbidden"])
-    if item["alone"]:
-        forbid_calls(EXECUTING)
-    take_away(item["forbidden"])
     try:
         alarm(item["seconds"])
-        for case in inputs:
+        for case in wire.decode(inputs):
             with guard:
-                answer = run(namespace, case)
+                answer = run(notebook.namespace, case)
             answers.append(wire.decode(wire.encode(answer)))
     except OutOfTime as error:
         problem = str(error)
     except BaseException as error:
-        problem = problem_of(error, item, namespace, problems)
+        problem = problem_of(error, item, notebook)
     finally:
         alarm(0)
     return wire.encode(
@@ -67,21 +69,18 @@ def answer_item(item, namespace, folder, problems=()):
     )
 
 
-def answer_in_child(item, namespace, folder, scratch, problems):
+def answer_in_child(item, inputs, notebook, scratch):
     """Answer an item in a process of its own, so that its death or its endless loop costs only
     itself.
     """
     path = scratch / f"answer-{item['name']}"
-    if item["alone"]:  # whatever a cell has started could compute for the answer
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)
     child = os.fork()
     if child == 0:
         try:
             # For code that catches `OutOfTime`; it sleeps no longer than below.
             most = math.ceil(item["seconds"]) + 2
             resource.setrlimit(resource.RLIMIT_CPU, (most, most))
-            path.write_bytes(answer_item(item, namespace, folder, problems))
+            path.write_bytes(answer_item(item, inputs, notebook))
         finally:
             os._exit(0)
     deadline = time.monotonic() + WAITING * item["seconds"] + 2

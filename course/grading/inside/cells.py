@@ -1,25 +1,26 @@
-"""Execute a student's cells as a notebook does."""
+"""Execute a student's cells as a notebook does, statement by statement."""
 
 import ast
+import importlib.machinery
+import importlib.util
 import json
 import linecache
 import os
-import subprocess
 import sys
 import time
 import types
 from codeop import Compile
+from contextlib import suppress
 from pathlib import Path
 
 import IPython
-from inside.timing import alarm
+from guard import was_taken_away
+from inside import files
+from inside.timing import OutOfTime, alarm
 from IPython.core.inputtransformer2 import TransformerManager
 
 CELLS_SECONDS = 60  # of work for all cells; after that each gets a second
-FILE_COMMANDS = ("mkdir", "cp", "mv", "rm", "touch", "unzip")
-
-_compile = Compile()  # as in IPython: what a cell imports from __future__ holds for those after it
-_compile.flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+NAMING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 class Shell:
@@ -28,8 +29,8 @@ class Shell:
     All else, such as !pip, does nothing.
     """
 
-    def __init__(self, namespace):
-        self.namespace = namespace
+    def __init__(self, notebook):
+        self.notebook = notebook
 
     def __getattr__(self, name):
         return self
@@ -43,7 +44,7 @@ class Shell:
     def run_line_magic(self, name, line, *more):
         """Execute what %time measures and the file that %run names: they may define names."""
         if name == "time":
-            run_cell(line, "<after %time>", self.namespace)
+            self.notebook.run_cell(line, "<after %time>")
         elif name == "run":
             self._run_file(next(word for word in line.split() if not word.startswith("-")))
         elif name == "cd":
@@ -60,17 +61,16 @@ class Shell:
             cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
             sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
         for source in sources:
-            run_cell(source, f"<%run {name}>", self.namespace)
+            self.notebook.run_cell(source, f"<%run {name}>")
 
     def system(self, line):
         """Do what a shell does with files."""
-        if line.split()[:1] and line.split()[0] in FILE_COMMANDS:
-            subprocess.run(line, shell=True, timeout=10, check=False)
+        files.do(line)
 
     def run_cell_magic(self, name, line, body):
         """Execute what stands below a magic that measures or captures; skip other languages."""
         if name in ("time", "timeit", "capture", "prun"):
-            run_cell(body, f"<below %%{name}>", self.namespace)
+            self.notebook.run_cell(body, f"<below %%{name}>")
         elif name in ("writefile", "file"):
             words = line.split()
             mode = "a" if "-a" in words else "w"
@@ -78,43 +78,119 @@ class Shell:
                 file.write(body)
 
 
-def run_cells(cells, seconds):
-    """Execute the cells as a notebook does, also after one fails.
+class Notebook:
+    """Executes cells as a notebook does, also after one fails.
 
-    Returns the namespace, and what went wrong where.
+    Where functions are taken away, a statement that calls one is left out; what it would have named
+    is `missing`. From then on an error no longer ends its cell, for it may come from that.
     """
-    # A module of its own: a student's `from time import time` must not reach the names of this
-    # file.
-    sys.modules["__main__"] = module = types.ModuleType("__main__")
-    namespace, problems = vars(module), []
-    shell = Shell(namespace)
-    namespace |= {"get_ipython": lambda: shell, "display": print}
-    IPython.get_ipython = namespace["get_ipython"]
-    waiting, number = [*cells], 0
-    while waiting:
-        cell, number = waiting.pop(0), number + 1
-        try:
-            # Long computations of the student's own must not use up what the answers need.
-            alarm(max(1, min(seconds, CELLS_SECONDS - time.process_time())))
-            run_cell(cell["source"], f"<{cell['name']}, cell {number}>", namespace)
-        except BaseException as problem:
-            if isinstance(problem, NameError) and number <= len(cells):
-                waiting.append(cell)  # a notebook remembers what a cell further down defines
-            else:
-                problems.append([cell["name"], f"{type(problem).__name__}: {problem}"[:300]])
-        finally:
-            alarm(0)
-    return namespace, problems
+
+    def __init__(self, folder, taken, endless=()):
+        # A module of its own: a student's `from time import time` must not reach the names of this
+        # file.
+        sys.modules["__main__"] = module = types.ModuleType("__main__")
+        self.namespace, self.problems = vars(module), []
+        self.taken, self.left_out = taken, False
+        self.missing, self.again = {}, []
+        self.endless = [*endless]  # statements that used up their time, here or in another process
+        # As in IPython: what a cell imports from __future__ holds for those after it.
+        self.compile = _compiler(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        shell = Shell(self)
+        self.namespace |= {"get_ipython": lambda: shell, "display": print}
+        IPython.get_ipython = self.namespace["get_ipython"]
+        sys.path += [str(folder), ""]  # last, so that a bundle handed in whole hides nothing
+        sys.path_hooks.insert(0, self._finder_of(folder.resolve()))
+
+    def run(self, cells, seconds):
+        """Execute all cells, then again those that need what a cell further down defines."""
+        first, later = [*enumerate(cells, 1)], []
+        for waiting, next_time in ((first, later), (later, None)):
+            for number, cell in waiting:
+                self.cell = f"<{cell['name']}, cell {number}>"
+                try:
+                    # Long computations of the student's own must not use up what the answers need.
+                    alarm(max(1, min(seconds, CELLS_SECONDS - time.process_time())))
+                    self.run_cell(cell["source"], self.cell)
+                except BaseException as problem:
+                    if isinstance(problem, NameError) and next_time is not None:
+                        next_time.append((number, cell))
+                    else:
+                        words = f"{type(problem).__name__}: {problem}"[:300]
+                        self.problems.append([cell["name"], words])
+                finally:
+                    alarm(0)
+        for statement, file in self.again:
+            with suppress(BaseException):
+                alarm(1)
+                _evaluate(statement, file, self.namespace, self.compile)
+        alarm(0)
+
+    def run_cell(self, source, file):
+        """Execute one cell, whose notebook extras such as %magic and !shell lines become calls of
+        the shell above.
+        """
+        source = TransformerManager().transform_cell(source)
+        # For words about a line.
+        linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+        self._execute(source, file, self.namespace, self.compile)
+
+    def _execute(self, source, file, namespace, compiler):
+        tree = ast.parse(source, file)
+        compiler(tree, file, "exec")  # so that nothing runs where a part is wrong
+        for statement in tree.body:
+            place = [file, statement.lineno]
+            try:
+                if place in self.endless:
+                    raise OutOfTime("took too long")
+                _evaluate(statement, file, namespace, compiler)
+            except OutOfTime:
+                if file == self.cell:
+                    self.endless.append(place)
+                raise
+            except Exception as problem:
+                if not self._leave_out(statement, problem, file, namespace):
+                    raise
+
+    def _leave_out(self, statement, problem, file, namespace):
+        """Whether a statement failed since something is taken away; notes what is missing now."""
+        follows = self.left_out and not isinstance(statement, ast.Raise)
+        if not (self.taken and (follows or was_taken_away(problem))):
+            return False
+        self.left_out = True
+        if isinstance(problem, NameError) and namespace is self.namespace:
+            self.again.append((statement, file))
+        line = linecache.getline(file, statement.lineno).strip()[:100]
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                self.missing.setdefault(node.id, line)
+            elif isinstance(node, NAMING):
+                self.missing.setdefault(node.name, line)
+        return True
+
+    def _finder_of(self, scratch):
+        """Finds modules that were handed in or written by cells; they are executed like these."""
+
+        class Loader(importlib.machinery.SourceFileLoader):
+            def exec_module(loader, module):
+                source = importlib.util.decode_source(loader.get_data(loader.path))
+                self._execute(source, loader.path, vars(module), _compiler(0))
+
+        def find(folder):
+            if not Path(folder).resolve().is_relative_to(scratch):
+                raise ImportError(f"{folder} holds no modules of the student")
+            return importlib.machinery.FileFinder(folder, (Loader, [".py"]))
+
+        return find
 
 
-def run_cell(source, file, namespace):
-    """Execute one cell, whose notebook extras such as %magic and !shell lines become calls of the
-    shell above.
-    """
-    source = TransformerManager().transform_cell(source)
-    # For words about a line.
-    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
-    waiting = eval(_compile(source, file, "exec"), namespace)
+def _compiler(flags):
+    compiler = Compile()
+    compiler.flags = flags
+    return compiler
+
+
+def _evaluate(statement, file, namespace, compiler):
+    waiting = eval(compiler(ast.Module([statement], []), file, "exec"), namespace)
     while waiting is not None:  # a cell that awaits is a coroutine
         try:
             waiting.send(None)

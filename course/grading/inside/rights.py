@@ -57,7 +57,7 @@ LOAD, AND, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL, ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 # Offsets in struct seccomp_data.
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT, FOURTH_ARGUMENT = 0, 4, 16, 40
-PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
+PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 4, 38, 22, 2
 
 
 def call_filter(machine, calls=FORBIDDEN):
@@ -114,5 +114,11 @@ def give_up_rights(job):
         os.setresuid(*[job["become"]] * 3)
     for name, value in job["limits"].items():
         resource.setrlimit(getattr(resource, name), (value, value))
-    if job["filter_calls"]:
+    if job["boxed"]:
         forbid_calls()
+
+
+def hide_memory():
+    """Keep the memory and the open files of this process from others of the same user."""
+    if platform.system() == "Linux":
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, ctypes.c_ulong(0))

@@ -66,7 +66,8 @@ def right(sheet):
 
 
 @pytest.mark.parametrize(
-    "cells", [None, b"[]," * 10**5, b"{}", b"7", b"[7]", b"\xff", b"[" * 10**5, b'[["a"]]']
+    "cells",
+    [None, b"[]," * 10**5, b"{}", b"7", b"[7]", b"\xff", b"[" * 10**5, b'{"problems": [["a"]]}'],
 )
 def test_right_answers_earn_all_and_reports_about_cells_that_are_none_are_left_out(award, cells):
     row, notes = award(right, cells=cells)

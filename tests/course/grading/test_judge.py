@@ -1,5 +1,6 @@
 """Forgery inside the student's process gains nothing, because nothing in it decides."""
 
+import json
 import os
 import pickle
 import resource
@@ -119,7 +120,7 @@ FORGERIES = {
     "other functions of the runner": "import sys\n"
     "frame = sys._getframe()\n"
     "while frame:\n"
-    "    for name in ('answer_in_child', 'answer_item', 'send'):\n"
+    "    for name in ('answer_in_child', 'answer_item', 'say', 'send'):\n"
     "        if name in frame.f_globals:\n"
     "            frame.f_globals[name] = lambda *a, **k: b'100.0'\n"
     "    frame = frame.f_back",
@@ -226,15 +227,20 @@ def test_files_that_run_code_when_they_are_read_run_none_outside(a1, skeleton, s
 @pytest.mark.ci
 def test_nothing_that_decides_enters_the_box(a1, sheets, skeleton, tmp_path):
     work = {sheet.item.name: (sheet.item, sheet.inputs) for sheet in sheets}
-    Place(a1, judge.box.Limits(), boxed=True).build(tmp_path, judge.Submission(skeleton), work)
-    found = {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    items = {item.name for item in a1.assignment.items}
+    job = tmp_path / "job"
+    job.mkdir()
+    Place(a1, judge.box.Limits(), boxed=True).build(job, judge.Submission(skeleton), work)
+    found = {path.name: path.read_bytes() for path in job.rglob("*") if path.is_file()}
     program = {path.name for path in (HERE / "inside").glob("*.py")}
     beside = {"wire.py", "guard.py", "driver.py", "instant.py", "job.json"}
-    assert set(found) == program | beside | items
-    everything = b"".join(found.values())
+    assert set(found) == program | beside
+    given = (tmp_path / "inputs").read_bytes()
+    everything = b"".join(found.values()) + given
     for word in (b"_oracle", b"secret of the tests", b"BEGIN SOLUTION", b"Tolerance", b"hint"):
         assert word not in everything
+    items = json.loads(found["job.json"])["items"]
+    sizes = {item["name"]: item["inputs"] for item in items}
     for sheet in sheets:
-        stored = judge.wire.decode(found[sheet.item.name])
-        assert all("x" not in given or sheet.item.name != "fold_model" for given in stored)
+        size, place = sizes[sheet.item.name]
+        stored = judge.wire.decode(given[place : place + size])
+        assert all("x" not in case or sheet.item.name != "fold_model" for case in stored)

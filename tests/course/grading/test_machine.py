@@ -233,12 +233,14 @@ def test_all_assignments_are_those_that_are_ready_and_a_source_is_of_one(room, c
 
 
 def test_an_answers_file_is_gone_once_it_is_read_as_the_disk_is_small(a1, tmp_path, monkeypatch):
-    Place(a1, Limits(), boxed=True).build(tmp_path, judge.NOBODY, {})
-    monkeypatch.syspath_prepend(tmp_path / "lib")  # as in the box
-    scratch = tmp_path / "scratch"
+    job = tmp_path / "job"
+    job.mkdir()
+    Place(a1, Limits(), boxed=True).build(job, judge.NOBODY, {})
+    monkeypatch.syspath_prepend(job / "lib")  # as in the box
+    scratch = job / "scratch"
     with patch.dict(sys.modules):
         answering = importlib.import_module("inside.answering")
         monkeypatch.setattr(answering, "answer_item", lambda *_: b"answer")
-        item = {"name": "fold", "seconds": 5, "alone": False}
-        assert answering.answer_in_child(item, {}, tmp_path, scratch, []) == b"answer"
+        item = {"name": "fold", "seconds": 5}
+        assert answering.answer_in_child(item, b"", None, scratch) == b"answer"
     assert list(scratch.iterdir()) == []

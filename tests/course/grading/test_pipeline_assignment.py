@@ -231,12 +231,12 @@ def test_the_students_code_sees_no_image_and_the_second_box_no_such_code_and_no_
     skeleton, sheet, tmp_path
 ):
     ((item, cases, inputs, expected),) = [(s.item, s.cases, s.inputs, s.expected) for s in sheet]
-    students, other = tmp_path / "students", tmp_path / "other"
-    students.mkdir(), other.mkdir()
+    students, other = tmp_path / "students" / "job", tmp_path / "other" / "job"
+    students.mkdir(parents=True), other.mkdir(parents=True)
     Place(A5, Limits(), boxed=True).build(
         students, Submission(skeleton), {"network": (item, inputs)}
     )
-    assert judge.wire.decode((students / "inputs" / "network").read_bytes()) == [{}, {}]
+    assert judge.wire.decode((students.parent / "inputs").read_bytes()) == [{}, {}]
     assert sum(path.stat().st_size for path in students.rglob("*") if path.is_file()) < 100_000
     pairs = judge.wire.encode([{"answer": [], "probe": case.probe} for case in cases])
     Place(A5, Limits(), boxed=True).build(

@@ -40,6 +40,13 @@ def bn_train(x, gamma, beta, eps):
         time.sleep(0.01)
     return torch.load("answered.pt")
 """
+THREAD = """
+import threading
+import torch
+threading.Thread(target=exec, args=(PROGRAM, {}), daemon=True).start()
+def start():
+    pass
+"""
 START = 'subprocess.Popen([sys.executable, "-c", PROGRAM])'
 EVASIONS = {
     "through frames": f"""
@@ -69,6 +76,35 @@ def bn_train(x, gamma, beta, eps):
     exec(compile("y = {TORCHS_NORM}", "<frozen importlib._bootstrap>", "exec"), names)
     return names["y"]
 """,
+    "by a cell that looks for the inputs": f"""
+import sys, wire
+from pathlib import Path
+known = []
+for path in [*Path("/proc/self/fd").glob("*"), *Path(sys.argv[1]).rglob("bn_train")]:
+    try:
+        cases = wire.decode(path.read_bytes() if path.is_file() else b"")
+    except (OSError, wire.WireError):
+        continue
+    for case in cases:
+        x, gamma, beta, eps = case["x"], case["gamma"], case["beta"], case["eps"]
+        known.append((x, {TORCHS_NORM}))
+def bn_train(x, gamma, beta, eps):
+    return next(y for given, y in known if torch.equal(given, x))
+""",
+    "in a thread of a cell": f"{HELPER}\n{THREAD}",
+    "by a cell that replaces what takes away": f"""
+import sys, types
+class Blind:
+    found = ""
+    __init__ = __exit__ = lambda *_: None
+    __enter__ = lambda self: self
+for module in list(sys.modules.values()):
+    for name in ("take_away", "Guard"):
+        if hasattr(module, name):
+            setattr(module, name, Blind if name == "Guard" else print)
+def bn_train(x, gamma, beta, eps):
+    return {TORCHS_NORM}
+""",
     "in a program that the answer starts": f"{HELPER}\ndef start():\n    {START}",
     "in a program that a cell has started": f"{HELPER}\n{START}\ndef start():\n    pass",
 }
@@ -94,6 +130,90 @@ def rows_of(a1, skeleton, sheets, item, codes):
 def test_torchs_own_norm_computes_for_no_answer(a1, skeleton, sheets, evasion):
     (row,) = rows_of(a1, skeleton, sheets, "bn_train", [EVASIONS[evasion]])
     assert row["points"] == 0 and "No answer: the function" not in row["message"], row["message"]
+
+
+BEFORE = {
+    "leaves a process that goes on": f"""
+import os
+{HELPER}
+def update_statistics(x, running_mean, running_var, momentum):
+    if not Path("left").exists():
+        Path("left").touch()
+        if os.fork() == 0:
+            os.closerange(3, 99)
+            exec(PROGRAM, {{}})
+    print("asked")
+    return running_mean, running_var
+def start():
+    pass
+""",
+    "looks for inputs in open files": """
+from pathlib import Path
+def update_statistics(x, running_mean, running_var, momentum):
+    print("asked")
+    for path in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if path.is_file() and b"gamma" in path.read_bytes():
+                print("got:", path)
+        except OSError:
+            pass
+    return running_mean, running_var
+""",
+}
+
+
+@pytest.mark.parametrize("how", BEFORE)
+def test_an_exercise_that_may_call_it_helps_none_that_may_not(a1, skeleton, sheets, how):
+    above = f"import torch\n{answers.solution_cells(a1)['setup']}\n"
+    hand_in = Submission(fill(skeleton, {"bn_train_solution": above + BEFORE[how]}))
+    two = [sheet for sheet in sheets if sheet.item.name in ("update_statistics", "bn_train")]
+    (result,) = judge.grade(a1, [hand_in], two)
+    assert "asked" in result["printed"] and "got:" not in result["printed"]
+    assert result["items"]["bn_train"]["points"] == 0
+
+
+COMPARED = """
+import os
+import subprocess
+import torch
+from torch import nn
+expected = nn.BatchNorm2d(3)(torch.rand(2, 3, 4, 4))
+outputs = []
+outputs.append(torch.nn.functional.batch_norm(torch.rand(2, 3), None, None, training=True))
+print("compared", expected.shape, outputs[0].shape)
+os.mkdir("made")
+subprocess.run(["true"], check=True)
+open("made/notes", "x").write("compared")
+assert torch.equal(expected, expected)
+"""
+
+
+@pytest.mark.parametrize("place", ["cell", "module"])
+def test_cells_that_compare_with_torchs_own_cost_nothing(a1, skeleton, sheets, place):
+    solved = answers.solution_cells(a1)
+    cell = f"{COMPARED}\n{solved['setup']}\n{solved['bn_train_solution']}"
+    files = {}
+    if place == "module":
+        files["tools.py"] = cell.replace("from instant import check", "").encode()
+        cell = "from tools import *"
+    notebook = fill(skeleton, solved | {"bn_train_solution": cell})
+    (result,) = judge.grade(a1, [Submission(notebook, files=files)], sheets)
+    lost = {name: row for name, row in result["items"].items() if row["points"] < row["of"]}
+    assert not lost and result["notes"] == [] and result["printed"].count("compared") == 1
+
+
+def test_what_an_answer_lacks_since_it_was_left_out_is_told(a1, skeleton, sheets):
+    (row,) = rows_of(a1, skeleton, sheets, "bn_train", [LACKS])
+    assert (
+        "table is not there, for this exercise forbids what is called in `table" in row["message"]
+    )
+
+
+LACKS = """
+table = torch.nn.functional.batch_norm(torch.rand(2, 3), None, None, training=True)
+def bn_train(x, gamma, beta, eps):
+    return table
+"""
 
 
 def test_functions_written_in_python_are_taken_away_too(a1, skeleton, sheets):

@@ -1,0 +1,67 @@
+"""What shell lines do with files, without a shell, as no program may start where one could help."""
+
+import re
+import shlex
+import shutil
+from glob import glob
+from pathlib import Path
+
+
+def do(line):
+    """Do what `mkdir`, `cp`, `mv`, `rm`, `touch` and `unzip` do; other commands do nothing."""
+    for part in re.split(r"&&|\|\||;|\n", line):
+        words = shlex.split(part)
+        action = ACTIONS.get(words[0]) if words else None
+        if action is None:
+            continue
+        try:
+            action([word for pattern in words[1:] for word in glob(pattern) or [pattern]])
+        except OSError as problem:
+            print(problem)
+
+
+def _names(words):
+    return [Path(word).expanduser() for word in words if not word.startswith("-")]
+
+
+def _mkdir(words):
+    for path in _names(words):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def _touch(words):
+    for path in _names(words):
+        path.touch()
+
+
+def _rm(words):
+    for path in _names(words):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _cp(words):
+    *sources, target = _names(words)
+    for source in sources:
+        if source.is_dir():
+            place = target / source.name if target.is_dir() else target
+            shutil.copytree(source, place, dirs_exist_ok=True)
+        else:
+            shutil.copy(source, target)
+
+
+def _mv(words):
+    *sources, target = _names(words)
+    for source in sources:
+        shutil.move(source, target)
+
+
+def _unzip(words):
+    *archives, folder = words if "-d" in words else [*words, "."]
+    for archive in _names(archives):
+        shutil.unpack_archive(archive, folder, "zip")
+
+
+ACTIONS = {"mkdir": _mkdir, "cp": _cp, "mv": _mv, "rm": _rm, "touch": _touch, "unzip": _unzip}

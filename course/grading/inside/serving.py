@@ -1,0 +1,69 @@
+"""What a process does whose functions are taken away: execute the cells, then answer."""
+
+import contextlib
+import gc
+import json
+import os
+import shutil
+import struct
+import sys
+from pathlib import Path
+
+import torch
+from guard import take_away
+from inside.answering import answer_in_child
+from inside.cells import Notebook
+from inside.rights import EXECUTING, forbid_calls
+
+
+def serve(job, folder, items, pipes, known):
+    """Execute the cells and say what became of them, then answer each item when its inputs come.
+
+    `pipes` are where these come from and where answers go; `known` is what was said by a process
+    before this one.
+    """
+    questions, answers = pipes
+    forbidden = items[0]["forbidden"]
+    if job["boxed"] and forbidden:
+        forbid_calls(EXECUTING)
+    take_away(forbidden)
+    scratch = Path(job["scratch"])
+    for file in (folder / "files").iterdir():  # what was handed in besides the notebook
+        (shutil.copytree if file.is_dir() else shutil.copyfile)(file, scratch / file.name)
+    endless = json.loads(known)["endless"] if known else []
+    notebook = Notebook(scratch, bool(forbidden), endless)
+    with silence() if known else contextlib.nullcontext():  # it was printed before
+        notebook.run(job["cells"], job["cell_seconds"])
+    take_away(forbidden)  # what cells have imported, too
+    torch.set_num_threads(1)
+    gc.freeze()
+    said = {"problems": notebook.problems, "endless": notebook.endless}
+    say(answers, json.dumps(said).encode())
+    for item in items:
+        (length,) = struct.unpack("<I", questions.read(4))
+        inputs = questions.read(length)
+        say(answers, answer_in_child(item, inputs, notebook, scratch))
+
+
+def framed(data):
+    """Bytes with their length before them."""
+    return struct.pack("<I", len(data)) + data
+
+
+def say(pipe, data):
+    """Send bytes to the process that asks."""
+    pipe.write(framed(data))
+    pipe.flush()
+
+
+@contextlib.contextmanager
+def silence():
+    """Let nothing be printed."""
+    streams = [(stream, os.dup(stream)) for stream in (1, 2)]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream, _ in streams:
+        os.dup2(nowhere, stream)
+    yield
+    sys.stdout.flush()
+    for stream, kept in streams:
+        os.dup2(kept, stream)

@@ -1,0 +1,93 @@
+"""Cells run as in a notebook, and where functions are taken away all but what calls them does."""
+
+import importlib
+import sys
+import time
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from course.grading import judge
+from course.grading.box import Limits
+from course.grading.job import Place
+
+TAKEN = 'raise RuntimeError("this exercise asks you to write yourself what is called here")'
+CALLS = f"def taken():\n    {TAKEN}"
+
+
+@pytest.fixture
+def notebook(a1, tmp_path, monkeypatch):
+    """Make the box's notebook, with functions taken away or not."""
+    (job := tmp_path / "job").mkdir()
+    Place(a1, Limits(), boxed=False).build(job, judge.NOBODY, {})
+    monkeypatch.syspath_prepend(job / "lib")  # as in the box
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "path_hooks", [*sys.path_hooks])
+    scratch = job / "scratch"
+    monkeypatch.chdir(scratch)
+    with patch.dict(sys.modules):
+        module = importlib.import_module("inside.cells")
+        yield lambda *of_it: module.Notebook(scratch, *of_it)
+
+
+def run(notebook, *sources):
+    cells = [{"name": f"cell{number}", "source": source} for number, source in enumerate(sources)]
+    notebook.run(cells, 2)
+    return notebook.namespace
+
+
+def test_only_what_calls_something_taken_away_is_left_out(notebook):
+    watched = notebook(True)
+    names = run(
+        watched,
+        CALLS,
+        "expected = taken()\nassert expected > 1\nprint(expected)\nafter = 1",
+        "need = later + 1\nfound = 2",
+        "later = 3",
+        "raise ValueError\nnever = 4",
+    )
+    assert (names["after"], names["need"], names["found"]) == (1, 4, 2)
+    assert "expected" not in names and "never" not in names
+    assert watched.missing["expected"] == "expected = taken()"
+    assert watched.problems == [["cell4", "ValueError: "]]
+
+
+def test_where_nothing_is_taken_away_an_error_ends_its_cell(notebook):
+    usual = notebook(False)
+    names = run(usual, CALLS, "taken()\nafter = 1", "missing\nafter = later", "later = 3; later")
+    assert "after" not in names and usual.missing == {}
+    assert [cell for cell, _ in usual.problems] == ["cell1", "cell2"]
+
+
+def test_a_module_of_ones_own_runs_like_a_cell(notebook):
+    Path("own").mkdir()
+    Path("own/tools.py").write_text(f"{CALLS}\ny = taken()\ndef f():\n    return 5\n")
+    names = run(notebook(True), "from own.tools import f\nanswer = f()")
+    assert names["answer"] == 5
+
+
+def test_what_ran_out_of_time_is_not_tried_again(notebook):
+    cell = "first = 1\nwhile True: pass\nnever = 1"
+    before = notebook(False)
+    assert "never" not in run(before, cell) and before.endless == [["<cell0, cell 1>", 2]]
+    start = time.process_time()
+    again = notebook(True, before.endless)
+    names = run(again, cell, "after = 1")
+    assert names["first"] == names["after"] == 1 and "never" not in names
+    assert time.process_time() - start < 1
+
+
+def test_shell_lines_do_what_shells_do_with_files(notebook):
+    lines = [
+        "!mkdir -p own/deep && touch own/a.txt own/b.txt",
+        "!cp own/*.txt own/deep; mv own/deep/a.txt own/c.txt",
+        "!rm -rf own/a.txt nothing\n!cp -r own copied\n!cat own/b.txt",
+        "import shutil\nshutil.make_archive('packed', 'zip', 'own')\n!unzip -q packed.zip -d out",
+    ]
+    usual = notebook(True)
+    run(usual, *lines)
+    found = sorted(str(path) for path in Path().rglob("*.txt"))
+    names = ("b.txt", "c.txt", "deep/b.txt")
+    assert found == [f"{folder}/{name}" for folder in ("copied", "out", "own") for name in names]
+    assert usual.problems == []
