@@ -195,9 +195,9 @@ def _overstepped(used: machine.Usage, seconds: float, limits: Limits) -> str:
     if used.files > limits.files:
         return f"it made more than {limits.files:,} files"
     if used.cpu_seconds > limits.total_cpu_seconds:
-        return f"it computed for more than {limits.total_cpu_seconds:g} s"
+        return f"it computed for more than {limits.total_cpu_seconds:.0f} s"
     late = seconds > limits.wall_seconds
-    return f"it took longer than {limits.wall_seconds:g} s" if late else ""
+    return f"it took longer than {limits.wall_seconds:.0f} s" if late else ""
 
 
 def _frames(data: bytes) -> dict[str, bytes]:
