@@ -15,7 +15,7 @@
 
 Which lesson uses what, besides plots and checks:
 
-    00     data, metrics, models, training
+    00     allocator, data, metrics, models, training
     01     data, models, passes
     02     graphs, metrics
     02b    graphs, metrics, passes
@@ -28,7 +28,7 @@ Which lesson uses what, besides plots and checks:
     06b    data, metrics, models, pruning, quantization
     07     data, metrics, pruning, training
     08     data, models, passes, quantization, training
-    09     allocator, data, metrics, models, passes, quantization, training
+    09     allocator, data, metrics, models, passes, quantization
     09b    data, models, quantization, training
     10     data, metrics, models, passes, pruning, quantization, training
     11     data, metrics, models, passes, pipeline, pruning, quantization, training

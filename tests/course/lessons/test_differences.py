@@ -35,8 +35,11 @@ class Larger:
 
 DRAWN = {
     ("00", "final-table"): [Larger("dense .*M  #", "smallest .*M  #")],
+    ("00", "final-claim"): NONE,  # that of the table above
     ("00", "accuracy-used"): NONE,
     ("00", "slider-static"): NONE,
+    ("04", "surprise-run"): NONE,  # times
+    ("04", "cases-run"): NONE,  # times
     ("04", "runtime-read"): NONE,  # bytes and times
     ("05", "training-keep"): NONE,
     ("05", "training-hours"): [Larger("dense .*MACs: #", "tiny .*MACs: #", TESTED)],
@@ -57,6 +60,7 @@ DRAWN = {
         Larger("dense +#", "half, recalibrated +#", TESTED),
         Larger("half, trained +#", "half, recalibrated +#", TESTED),
     ],
+    ("06b", "layers-run"): NONE,  # times
     ("07", "cut"): [Larger("before .*parameters, #", "as cut .*parameters, #", TESTED)],
     ("07", "stale-run"): [Larger("recalibrated #", "as cut #", TESTED)],
     ("07", "distill-example-run"): NONE,  # a network's answers
@@ -131,6 +135,7 @@ DRAWN = {
     ("10", "your-dot"): NONE,
     ("10", "promise-table"): NONE,  # a plan has no error
     ("11", "network-train"): NONE,
+    ("11", "whole-run"): NONE,  # each stands with its interval
     ("11", "exercise-3-choose"): NONE,
     ("talk", "headline-figure"): [Larger("dense .*M  #", "smallest .*M  #")],
     ("talk", "dead-figure"): [Larger("per channel: +#", "per layer: +#", TESTED)],
