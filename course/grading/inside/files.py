@@ -10,13 +10,11 @@ from pathlib import Path
 def do(line):
     """Do what `mkdir`, `cp`, `mv`, `rm`, `touch` and `unzip` do; other commands do nothing."""
     for part in re.split(r"&&|\|\||;|\n", line):
-        words = shlex.split(part)
-        action = ACTIONS.get(words[0]) if words else None
-        if action is None:
-            continue
         try:
-            action([word for pattern in words[1:] for word in glob(pattern) or [pattern]])
-        except OSError as problem:
+            name, *words = shlex.split(part) or [""]
+            if action := ACTIONS.get(name):
+                action([word for pattern in words for word in glob(pattern) or [pattern]])
+        except (OSError, ValueError) as problem:  # also a quote or a name that is missing
             print(problem)
 
 

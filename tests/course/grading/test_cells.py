@@ -91,3 +91,9 @@ def test_shell_lines_do_what_shells_do_with_files(notebook):
     names = ("b.txt", "c.txt", "deep/b.txt")
     assert found == [f"{folder}/{name}" for folder in ("copied", "out", "own") for name in names]
     assert usual.problems == []
+
+
+def test_a_shell_line_that_no_shell_understands_ends_no_cell(notebook):
+    usual = notebook(True)
+    run(usual, "!echo that's it\n!cp\n!unzip\nafter = 1")
+    assert usual.namespace["after"] == 1 and usual.problems == []
