@@ -24,7 +24,7 @@ WILD = (
     "**Networks of others.** Untrained networks of timm and transformers, small, with random"
     " statistics of BatchNorm; each answer is compared with that of the network itself. *right %*"
     " is the share of those four. *optimize* takes the better of its two routes; the last four rows"
-    " are other tools, on the first of the same networks."
+    " are other tools, on the same networks."
 )
 
 
