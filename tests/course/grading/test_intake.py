@@ -9,6 +9,7 @@ import os
 import nbformat
 import pytest
 
+from course.grading import judge
 from course.grading.answers import fill
 from course.grading.handed_in import MOST_NOTEBOOK_BYTES
 from course.grading.intake import PICTURES, read
@@ -218,3 +219,11 @@ def test_links_pipes_and_folders_are_not_read(folder, notebook, submit, skeleton
         assert "not an ordinary folder" in read(link, "a1.ipynb", skeleton).notes[0]
     path.rename(folder / "a1 (copy).ipynb")  # a single notebook counts under any name
     assert source_of(submit(), "bn_affine_solution") == ANSWER
+
+
+def test_odd_words_are_looked_for_in_cells_and_in_python_files(submit, notebook, folder):
+    cell = {"cell_type": "code", "id": "own", "metadata": {}, "outputs": [], "source": "ctypes"}
+    (folder / "layers.py").write_text("import sys\nmine = sys.modules\n")
+    (folder / "notes.txt").write_text("setprofile\n")
+    code = "\n".join(submit(notebook | {"cells": [*notebook["cells"], cell]}).own_code)
+    assert {*judge.ODD.findall(code)} == {"ctypes", "sys.modules"}
