@@ -38,6 +38,8 @@ if "google.colab" in sys.modules or "KAGGLE_KERNEL_RUN_TYPE" in os.environ:
     source = os.environ.get("COURSE_REPOSITORY", "{source}")
     folder = os.path.abspath("from-batchnorm-to-int8")
     if not os.path.exists(folder):
+        if not source:
+            raise ValueError("run %env COURSE_REPOSITORY=<address to clone>, then this cell again")
         subprocess.run(["git", "clone", "--quiet", "--depth", "1", source, folder], check=True)
     sys.path.insert(0, folder)
     from course import hosted

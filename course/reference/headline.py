@@ -54,7 +54,7 @@ def readable(rows: pd.DataFrame) -> pd.DataFrame:
             f"{row.accuracy:.2%} ± {(row.high - row.low) / 2:.1%}" for row in rows.itertuples()
         ],
         "file": [megabytes(size) for size in rows.file_bytes],
-        "times smaller": [f"{first / size:.1f}" for size in rows.file_bytes],
+        "times smaller": [f"{first / size:.0f}" for size in rows.file_bytes],
         "ONNX file": [megabytes(size) for size in rows.onnx_bytes],
         "one image": [f"{time:.2f} ms" if pd.notna(time) else "-" for time in rows.batch1_ms],
     }
@@ -62,5 +62,5 @@ def readable(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def megabytes(size: float) -> str:
-    """Bytes as one reads them; a dash where they were not measured."""
-    return "-" if pd.isna(size) else f"{size / 1e6:.2f} MB"
+    """Bytes to three digits; a dash where they were not measured."""
+    return "-" if pd.isna(size) else f"{size / 1e6:#.3g} MB"

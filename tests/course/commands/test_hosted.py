@@ -77,6 +77,11 @@ def test_the_cell_does_nothing_at_home(tmp_path):
     assert done.stdout.strip() == "[]", done.stderr
 
 
+def test_the_cell_without_an_address_asks_for_it(tmp_path):
+    done = run(COLAB + hosted.CELL.format(source=""), tmp_path)
+    assert "run %env COURSE_REPOSITORY=<address to clone>" in done.stderr.splitlines()[-1]
+
+
 @pytest.mark.slow
 @pytest.mark.ci
 def test_the_cell_sets_the_course_up_in_an_empty_folder(tmp_path):

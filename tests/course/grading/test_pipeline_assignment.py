@@ -288,7 +288,8 @@ def test_a_patched_driver_reaches_only_the_students_own_box(grade_network):
         " *a, **k: 1 / 0\n"
     )
     patch += "driver.earned = lambda *a: 1.0\ndriver.SCORES['network'] = lambda *a: (1.0, '', {})"
-    assert grade_network(SOLVED | {"own": patch})["points"] == 30
+    # Full marks, but for the bytes of the patch itself, which count as the network's do.
+    assert grade_network(SOLVED | {"own": patch})["points"] == pytest.approx(30, abs=0.1)
 
 
 @pytest.mark.box

@@ -235,7 +235,7 @@ def test_pages_show_every_row_and_keep_what_is_around(place):
     text = (place / "README.md").read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n")
     assert (
-        "| little | 8 bits each | 2.24 M | 94.12% ± 1.0% | 1.00 MB | 8.0 | 1.10 MB | 0.50 ms |"
+        "| little | 8 bits each | 2.24 M | 94.12% ± 1.0% | 1.00 MB | 8 | 1.10 MB | 0.50 ms |"
         in text
     )
     differences = [abs(0.95 - DENSE["accuracy"]), abs(0.94 - SMALL["accuracy"])]
