@@ -26,6 +26,8 @@ def gain(first: torch.Tensor, second: torch.Tensor) -> str:
         second: the same for another one, on the same images.
     """
     points = 100 * (first - second)
+    if not points.any():
+        return "+0.0 points: both are right on the same images"
     half = 1.96 * points.std().item() / len(points) ** 0.5
     low, high = points.mean().item() - half, points.mean().item() + half
     few = points.count_nonzero() < DISAGREEMENTS

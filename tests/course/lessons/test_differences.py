@@ -16,7 +16,8 @@ from helpers.training import wilson_interval
 
 # The cell computes from its run whether the difference is decided, and prints one of these.
 VERDICT = (
-    r"the interval (excludes|contains) 0|cannot tell them apart|is better|too close to call|helped"
+    r"the interval (excludes|contains) 0|cannot tell them apart|is better|too close to call|helped|"
+    r"right on the same images"
 )
 SEEDS = "one column for each way, one row for each seed: the difference holds over the seeds"
 NONE = "no difference of accuracies is drawn here"

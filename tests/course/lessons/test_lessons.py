@@ -158,7 +158,7 @@ def test_networks_compared_on_the_same_images_and_when_that_says_nothing():
     always[1].bias.data = torch.tensor([1.0, 0.0])
     found = lessons.correct(always, images, labels)
     assert found.tolist() == (1.0 - labels).tolist()
-    assert lessons.gain(found, found) == "+0.0 points (+0.0 to +0.0): too close to call"
+    assert lessons.gain(found, found) == "+0.0 points: both are right on the same images"
     assert lessons.gain(torch.ones(600), found).startswith("+50.0 points (+46.0 to +54.0)")
     assert lessons.gain(found, torch.ones(600)).startswith("-50.0 points (-54.0 to -46.0)")
     nine, hundred = torch.ones(1000), torch.ones(1000)
