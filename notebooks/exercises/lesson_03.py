@@ -118,6 +118,8 @@ class Net(nn.Module):
             y = self.conv(y)
         if self.way == "output used twice":
             return y + self.norm(y)
+        if self.way == "normalised twice":
+            y = self.norm(y)
         if self.way == "a method called norm":
             return self.norm(x) / y.norm()
         return self.norm(y) * (
@@ -131,6 +133,7 @@ WAYS = (
     *(
         "output used twice",
         "convolution called twice",
+        "normalised twice",
         "weight used elsewhere",
         "transposed",
         "no stored statistics",

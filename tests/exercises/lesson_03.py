@@ -88,6 +88,7 @@ ANSWERS = {
             ("type(conv) is not nn.Conv2d", "not hasattr(conv, 'groups')"),
             ("fold_conv_bn(conv, norm)", "copy.deepcopy(conv)"),
             ("    graph_module.recompile()\n", ""),
+            ("graph_module.get_submodule(source.target)", "modules[source.target]"),
             "from torch import fx; return fx.symbolic_trace(model)",
             "return model",
             ("graph_module.set_submodule(source.target, folded)", "graph_module.conv = folded"),
