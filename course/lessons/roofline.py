@@ -10,9 +10,12 @@ once.
 import time
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, fx, nn
 
+from helpers import plots
 from helpers.allocator import kept_memory
 
 
@@ -92,3 +95,29 @@ def kind_of(conv: nn.Conv2d) -> str:
     if conv.groups == conv.in_channels > 1:
         return "depthwise 3x3"
     return "pointwise 1x1" if conv.kernel_size == (1, 1) else "ordinary 3x3"
+
+
+def picture(layers: list[dict], peak: float, bandwidth: float, overhead: float) -> Figure:
+    """The roof of a machine, and each layer below it as the model places it for one image."""
+    # A small file: it stands in for the figure where no script runs.
+    figure = Figure(figsize=(6.6, 3.9), dpi=72, layout="constrained")
+    ax = figure.subplots()
+    roof = np.geomspace(0.25, 128, 200)  # operations per byte
+    billions = np.minimum(peak, bandwidth * roof) / 1e9
+    label = f"roof: {peak / 1e9:.0f} billion operations/s, {bandwidth / 1e9:.1f} GB/s"
+    ax.plot(roof, billions, color="black", label=label)
+    bounds = ("compute-bound", "memory-bound", "overhead-bound")
+    points = {bound: [] for bound in bounds}
+    for layer in layers:
+        size = layer["maps"] + layer["weights"]
+        times = (layer["operations"] / peak, size / bandwidth, overhead)
+        bound = bounds[times.index(max(times))]
+        points[bound].append((layer["operations"] / size, layer["operations"] / max(times) / 1e9))
+    for position, (bound, found) in enumerate(points.items()):
+        look = plots.line(position) | {"linestyle": "none"}
+        ax.plot(*np.array(found).reshape(-1, 2).T, **look, label=f"{bound}: {len(found)} layers")
+    ax.set(xscale="log", yscale="log", title="one image")
+    ax.set(xlabel="operations per byte", ylabel="billion operations/s")
+    ax.set(ylim=(peak / 1e12, 2 * peak / 1e9))  # the lowest decade is for the legend
+    ax.legend(loc="lower right", fontsize=10)
+    return figure
