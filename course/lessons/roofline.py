@@ -99,9 +99,8 @@ def kind_of(conv: nn.Conv2d) -> str:
 
 def picture(layers: list[dict], peak: float, bandwidth: float, overhead: float) -> Figure:
     """The roof of a machine, and each layer below it as the model places it for one image."""
-    figure = Figure(
-        figsize=(6.6, 3.9), dpi=72, layout="constrained"
-    )  # a small file: it is a stand-in
+    # A small file: it stands in for the figure where no script runs.
+    figure = Figure(figsize=(6.6, 3.9), dpi=72, layout="constrained")
     ax = figure.subplots()
     roof = np.geomspace(0.25, 128, 200)  # operations per byte
     billions = np.minimum(peak, bandwidth * roof) / 1e9
