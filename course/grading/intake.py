@@ -140,7 +140,10 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
     for cell in notebook.cells:
         marks = cell.metadata.nbgrader
         if marks.grade_id not in answers:
-            notes.append(f"The cell {marks.grade_id} was missing.")
+            if marks.locked:
+                notes.append(f"The course's cell {marks.grade_id} was missing, and was put back.")
+            else:
+                notes.append(f"The cell {marks.grade_id} was missing.")
             if not marks.locked and cell.cell_type == "code":
                 cell.source = (
                     ""  # the answer may stand in any other cell: what was released would undo it

@@ -60,7 +60,7 @@ def call(function: Callable, inputs: dict[str, Any]) -> Any:
     before = encode(inputs)
     answer = function(**inputs)
     if encode(inputs) != before:
-        raise WireError("it changes the inputs that it was given; work on copies")
+        raise ValueError("it changes the inputs that it was given; work on copies")
     return answer
 
 

@@ -341,11 +341,15 @@ def test_check_says_it_at_once_with_the_line_and_helps_in_steps(room):
     text += (
         "def fold_conv(weight, bias, a, b):\n    return weight, b\n" + "check('fold_conv')\n" * 4
     )
+    text += "def fold_conv(weight, bias, a, b):\n    raise NotImplementedError()\n"
+    text += "def fold_model(model):\n    return fold_conv(1, 2, 3, 4)\ncheck('fold_model')\n"
     (bundle / "script.py").write_text(text)
     done = subprocess.run(
         [sys.executable, "script.py"], cwd=bundle, capture_output=True, text=True, check=True
     )
-    refused, first, second, third, fourth = re.split(r"\n(?=fold_conv)", done.stdout.strip())
+    *before, last = done.stdout.strip().splitlines()
+    assert last == "fold_model: it calls fold_conv, which is not done yet"
+    refused, first, second, third, fourth = re.split(r"\n(?=fold_conv)", "\n".join(before))
     assert "not allowed: line 7 (return fuse_conv_bn_weights(weight, bias" in refused, done.stdout
     assert (
         "the next try gets a hint" in first
