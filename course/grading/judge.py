@@ -140,7 +140,7 @@ def _answers(sheet: Sheet, outcome: box.BoxResult, name: str) -> Given:
         return Verdict(0.0, f"{REFUSED}{problem}"[:400])
     if problem is not None:
         general = str(problem).startswith(
-            ("not done yet", "there is no function", "its cell", "it calls")
+            ("not done yet", "there is no function", "its cell", "it calls", "one of your cells")
         ) or len(answers) >= len(sheet.cases)
         return Verdict(
             0.0, f"{'' if general else f'{sheet.cases[len(answers)].label}: '}{problem}"[:400]

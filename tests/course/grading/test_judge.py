@@ -146,6 +146,13 @@ def test_a_forgery_gains_nothing(label, a1, grade):
     assert total(result) == 0 and "got:" not in result["printed"]
 
 
+def test_a_cell_that_ends_the_program_is_told_as_that(grade):
+    result = grade({"own": "import os\nos._exit(0)"})
+    assert {row["message"] for row in result["items"].values()} == {
+        "one of your cells ended the program, so no exercise could be asked"
+    }
+
+
 BOMB = """import torch, driver
 conv = {"kind": "conv", "weight": torch.zeros(300, 1, 1, 1), "bias": None,
         "stride": 1, "padding": 60, "groups": 1}
