@@ -144,10 +144,8 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
                 notes.append(f"The course's cell {marks.grade_id} was missing, and was put back.")
             else:
                 notes.append(f"The cell {marks.grade_id} was missing.")
-            if not marks.locked and cell.cell_type == "code":
-                cell.source = (
-                    ""  # the answer may stand in any other cell: what was released would undo it
-                )
+                if cell.cell_type == "code":  # what was released would undo an answer elsewhere
+                    cell.source = ""
             made.append(cell)
             continue
         answer = answers[marks.grade_id]

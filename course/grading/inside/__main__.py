@@ -57,6 +57,7 @@ def main():
         Guard(forbidden)  # what it looks for is found once, before anything is taken away
     gc.freeze()
     gc.enable()
+    ended = wire.encode({"answers": [], "problem": ENDED, "refused": False})
     told = b""
     for forbidden in sets:
         items = [item for item in job["items"] if tuple(item["forbidden"]) == forbidden]
@@ -64,11 +65,9 @@ def main():
             if asked.told and not told:
                 told = asked.told
                 send(channel, "cells", told)
-            ended = {"answers": [], "problem": ENDED, "refused": False}
             for item in items:
                 given = os.pread(inputs, *item["inputs"])
-                answer = asked.answer(given) if asked.told else wire.encode(ended)
-                send(channel, item["name"], answer)
+                send(channel, item["name"], asked.answer(given) if asked.told else ended)
     send(channel, "finished", b"")
     os._exit(0)  # to tidy up takes long
 
