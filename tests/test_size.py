@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_670,
+    "helpers": 92_740,
     "helpers/graphs": 12_130,
     "helpers/models": 5_890,
     "helpers/passes": 10_640,
@@ -26,7 +26,7 @@ BUDGETS = {
     "helpers/quantization": 20_950,
     "helpers/plots": 5_610,
     "helpers/training": 7_180,
-    "helpers/checks": 4_980,
+    "helpers/checks": 5_050,
     "course": 85_650,
     "course/benchmarks": 16_210,
     "course/commands": 9_280,
@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 6_580,
     "course/publish": 8_360,
     "course/reference": 11_290,
-    "tests": 209_780,
+    "tests": 209_850,
     "notebooks": 63_940,
 }
 TOKENS_A_LINE = 11

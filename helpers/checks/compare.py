@@ -80,7 +80,11 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, path: str = "") ->
         if expected.is_floating_point() != got.is_floating_point() or got.is_complex():
             return f"{where} should hold numbers like {expected.dtype}, but holds {got.dtype}", ""
         flat = (tensor.flatten().tolist() for tensor in (expected, got))
-        return _difference_of_numbers(*flat, expected.shape, tolerance, path)
+        found = _difference_of_numbers(*flat, expected.shape, tolerance, path)
+        if found and got.is_floating_point() and got.dtype != expected.dtype:
+            words, values = found
+            return f"{words}; it is in {got.dtype}, the right one in {expected.dtype}", values
+        return found
     elif kind == int | float:
         return _difference_of_numbers([expected], [got], (), tolerance, path)
     elif expected != got:
@@ -108,7 +112,10 @@ def _difference_of_numbers(
     index = [int(i) for i in torch.unravel_index(torch.tensor(first), shape)]
     spots = [f"part {path}"] * bool(path) + [f"at {index}"] * bool(index)
     place = ", ".join(spots) + ": " * bool(spots)
-    values = f"{place}expected {_digits(expected[first])}, got {_digits(got[first])}"
+    wanted, found = _digits(expected[first]), _digits(got[first])
+    if wanted == found:
+        wanted, found = repr(expected[first]), repr(got[first])
+    values = f"{place}expected {wanted}, got {found}"
     if not all(distance < math.inf for distance in apart):
         return f"{_called(path)} holds values that are not finite", values
     bound = f", where at most {allowed:.3g} is allowed"

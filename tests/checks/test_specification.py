@@ -156,6 +156,14 @@ def test_the_first_value_that_differs_is_named_with_its_place(expected, got, val
     assert difference(expected, got, EXACT)[1] == values
 
 
+def test_a_lost_digit_is_shown_and_the_coarser_numbers_are_named():
+    exact = T([1.0, 1 / 3], dtype=torch.float64)
+    words, values = difference(exact, exact.float(), EXACT)
+    assert words.endswith("; it is in torch.float32, the right one in torch.float64")
+    assert values == "at [1]: expected 0.3333333333333333, got 0.3333333432674408"
+    assert "torch." not in difference(exact, exact + 1, EXACT)[0]
+
+
 @pytest.mark.parametrize("large", [2**24 + 1, 2**53 + 1, -(2**63) + 1])
 def test_large_integers_are_compared_exactly(large):
     for wrap, other in (
