@@ -115,7 +115,7 @@ def picture(layers: list[dict], peak: float, bandwidth: float, overhead: float) 
         points[bound].append((layer["operations"] / size, layer["operations"] / max(times) / 1e9))
     for position, (bound, found) in enumerate(points.items()):
         look = plots.line(position) | {"linestyle": "none"}
-        ax.plot(*np.array(found).reshape(-1, 2).T, **look, label=f"{bound}: {len(found)} layers")
+        ax.plot(*np.array(found).reshape(-1, 2).T, **look, label=f"{bound}: {len(found)}")
     ax.set(xscale="log", yscale="log", title="one image")
     ax.set(xlabel="operations per byte", ylabel="billion operations/s")
     ax.set(ylim=(peak / 1e12, 2 * peak / 1e9))  # the lowest decade is for the legend

@@ -344,8 +344,8 @@ ITEMS = (
         tolerance=CLOSE,
         minutes=6,
         dots=2,
-        nudge="Part 0 is the mean, part 1 the variance. Which variance is stored, and how much of "
-        "the old value stays?",
+        nudge="The first number is the mean, the second the variance. Which variance is stored, "
+        "and how much of the old value stays?",
         hint="Mean and var over axes (0, 2, 3), var with n - 1; "
         "then (1 - momentum) * old + momentum * new.",
         mistakes=(

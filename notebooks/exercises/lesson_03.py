@@ -311,9 +311,9 @@ ITEMS = (
         minutes=20,
         dots=3,
         nudge="Look at the name of the case: it says what the network does with its two layers.",
-        hint="Work on copy.deepcopy(model). Fold only if both nodes are calls of a module, if the "
-        "convolution's has one user, if its target is called once and no get_attr uses its weight, "
-        "if the norm is in eval mode with statistics, and if neither has hooks.",
+        hint="Work on copy.deepcopy(model). Fold only if both nodes call a module, the "
+        "convolution's node has one user, its target is called once, no get_attr reads its weight, "
+        "the norm is in eval mode with statistics, and neither has hooks.",
         mistakes=(
             Mistake(
                 "Something else reads the output of the convolution as well, and would now get "

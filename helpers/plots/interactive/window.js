@@ -95,11 +95,9 @@ function figure(fig, { image, weights, bias }) {
     const marked = { ...box, width: cell, height: cell, stroke: "var(--accent)" };
     add(svg, "rect", { ...marked, x: left + column * cell, y: top + row * cell });
     const lost = (padded - kernel) % stride.value;
-    const whole = `${size} + 2 · ${padding.value} − ${kernel}`;
-    const formula = `(${whole}) / ${stride.value} + 1 = ${places}`;
-    const rest = lost ? ", rounded down: the last pixels are never seen" : "";
+    const rest = lost ? "; the last pixels are never seen" : "";
     const sentence =
-      `${formula} positions along each side${rest}.` +
+      `${places} positions along each side${rest}.` +
       ` Here pixels times weights add up to ${written(row, column)}.`;
     fig.say(sentence, { size: places, row, column, output: output(row, column), total });
     return Math.max(start + padded * cell, top + Math.max(places, kernel) * cell) + 4;
