@@ -25,6 +25,7 @@ from course.grading.handed_in import (
     cells_of,
     files_of,
     parts_of_folder,
+    require_answers,
     shown,
 )
 
@@ -78,7 +79,7 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
     hand_ins = sorted(sorted(group.values()) for group in parts.values())
     found = [_look_at(assignment, paths, *named[paths[0]]) for paths in hand_ins]
     for hand_in in (one for one in found if one.student in lost):
-        hand_in.remark = "; ".join(filter(None, [hand_in.remark, lost[hand_in.student]]))
+        hand_in.remark = _joined(hand_in.remark, lost[hand_in.student])
     for student in dict.fromkeys(hand_in.student for hand_in in found if hand_in.student):
         several = [hand_in for hand_in in found if hand_in.student == student]
         several.sort(key=lambda hand_in: hand_in.arrived, reverse=not first)
@@ -91,8 +92,8 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
                 break
         for other in several:
             if other is not counts and not other.remark:
-                words = [other.damage, f"{counts.entry} is by the same student and counts"]
-                other.remark = "; ".join(filter(None, words))
+                words = f"{counts.entry} is by the same student and counts"
+                other.remark = _joined(other.damage, words)
     dates = [f"{one.arrived:%Y-%m-%d %H:%M:%S}" if one.student else "" for one in found]
     rows = [
         [one.entry, one.student, date, one.became, one.remark]
@@ -131,6 +132,10 @@ def _look_at(assignment: str, paths: list[Path], student: str, remark: str) -> H
     return hand_in
 
 
+def _joined(*remarks: str) -> str:
+    return "; ".join(filter(None, remarks))
+
+
 def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> None:
     """Copy a hand-in, unless what is there already counts."""
     target, match = (
@@ -150,12 +155,18 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
     if usable:
         hand_in.became, (before, was_in_time) = "unchanged", _noted(target)
         if _holds(target, files):  # the first of its dates counts
+            hand_in.remark = _joined(*problems, hand_in.damage, hand_in.remark)
             _note(target, min(before, hand_in.arrived), in_time or was_in_time)
             return
         if (first or hand_in.arrived <= before) and (sound_before or hand_in.damage):
+            why = "came first" if first else "is no older"
+            where = target.relative_to(room.folder)
+            how = f"if this one should count, delete {where} and collect again"
+            other = f"what was collected before counts, for it {why}; {how}"
+            hand_in.remark = _joined(hand_in.remark, other)
             return
         hand_in.became = "left out"
-    hand_in.remark = "; ".join(filter(None, [*problems, hand_in.damage * readable, hand_in.remark]))
+    hand_in.remark = _joined(*problems, hand_in.damage * readable, hand_in.remark)
     if usable and (not readable or (hand_in.damage and sound_before)):
         hand_in.remark += "; the hand-in before it still counts"
         return
@@ -253,15 +264,11 @@ _answers = cache(
 
 
 def _damage(paths: list[Path], assignment: str) -> str:
-    """Why nothing could be graded of a hand-in, or nothing.
-
-    A notebook without any marks may hold the answers.
-    """
+    """Why nothing could be graded of a hand-in, or nothing."""
     if (notebook := files_of(paths, assignment)[0].get(f"{assignment}.ipynb")) is None:
         return "no notebook in it can be read"
     try:
-        marks = {cell["id"] for cell in cells_of(notebook)} - {None}
+        require_answers(cells_of(notebook), _answers(assignment), assignment)
     except IntakeError as problem:
         return str(problem)
-    foreign = marks and not marks & _answers(assignment)
-    return f"its cells are none of {assignment}: hand in that notebook" if foreign else ""
+    return ""

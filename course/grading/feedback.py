@@ -1,6 +1,7 @@
 """Pages that are safe whoever wrote what is on them: one per student, the Formgrader's cells."""
 
 import html
+from datetime import UTC, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -9,7 +10,7 @@ import mistune
 import nbformat
 from nbconvert.preprocessors import Preprocessor
 
-from course.grading import collect, record
+from course.grading import collect, record, roster
 from course.grading.classroom import Classroom, pseudonym, write
 from course.grading.course import Exercise
 from course.publish.page import with_formulas
@@ -117,6 +118,7 @@ def formula(latex: str, display: str) -> str:
 
 
 HINT = "first hint"
+DATE = "%Y-%m-%d %H:%M"
 LEFT_EMPTY = "No response."  # what nbgrader says of a written answer
 STAMP = "Graded without the box (--unsafe): these marks are not protected against cheating code."
 
@@ -143,7 +145,7 @@ def render(room: Classroom, exercise: Exercise, student: str, result: dict, show
     shown, name = shown or student, exercise.assignment.name
     scores = record.scores(room, name, student)
     title = f"{name}: {exercise.assignment.title}"
-    when = f"{collect.arrival(room, name, student):%Y-%m-%d %H:%M} UTC"
+    when = _when(room, name, student)
     parts = [f"<h1>{html.escape(title)}</h1>", f"<p>{html.escape(shown)}, handed in {when}</p>"]
     if not result["boxed"]:
         parts.append(f'<p class="stamp">{STAMP}</p>')
@@ -162,6 +164,18 @@ def render(room: Classroom, exercise: Exercise, student: str, result: dict, show
         notebook = nbformat.read(checked / name / exercise.notebook.name, as_version=4)
         parts += ["<h2>What you handed in</h2>", *_cells(notebook, scores)]
     return document(f"{title}, {shown}", "\n".join(parts))
+
+
+def _when(room: Classroom, assignment: str, student: str) -> str:
+    """When it was handed in: as the class list says, or else by its date and the deadline."""
+    person = roster.read(room).get(student) or roster.Listed(student)
+    extra, late = person.lateness(assignment)
+    if late is not None:
+        return f"{late:g} days late" if late > 0 else "in time"
+    arrived = f"{collect.arrival(room, assignment, student):{DATE}} UTC"
+    if due := room.rules.due.get(assignment):
+        arrived += f"; it was due {due.astimezone(UTC) + timedelta(days=extra):{DATE}} UTC"
+    return arrived
 
 
 def _summary(scores: dict, exercise: Exercise) -> str:

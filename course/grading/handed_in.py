@@ -135,6 +135,9 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
         )
     notebook = (named or notebooks)[0]
     files, problems, left = {}, [], MOST_FILES_BYTES
+    for other in notebooks:  # such as a1_v2.ipynb beside a1.ipynb
+        if other is not notebook and other.name.stem.lower().startswith(assignment):
+            problems.append(f"{shown(other.name.name)} does not count, {notebook.name.name} does")
     home = notebook.name.parent
     # Where two files have one name, the one beside the notebook is meant.
     others = sorted(
@@ -172,6 +175,8 @@ def cells_of(data: bytes) -> list[dict]:
     """The cells of a notebook, each with a text as source, the name in its mark, and whether it
     holds pictures.
     """
+    if not data.strip():
+        raise IntakeError("the notebook is empty: hand it in again")
     try:
         tree = json.loads(data)
     except (ValueError, RecursionError):
@@ -197,6 +202,13 @@ def cells_of(data: bytes) -> list[dict]:
             " them"
         )
     return cells
+
+
+def require_answers(cells: list[dict], answers: set[str], assignment: str) -> None:
+    """Raise an error for another assignment's notebook; one without any marks may hold answers."""
+    marks = {cell["id"] for cell in cells} - {None}
+    if marks and not marks & answers:
+        raise IntakeError(f"its cells are none of {assignment}: hand in that notebook")
 
 
 def _plain_cell(cell: Any) -> dict | None:

@@ -24,6 +24,9 @@ def check(name):
     """Say whether an exercise gives the right answers on the visible inputs; each wrong try gets a
     further hint.
     """
+    if name not in _items:
+        print(f"there is no exercise {name}; there are {', '.join(_items)}")
+        return
     item = _items[name]
     if item["function"] not in vars(__main__):
         print(f"{name}: there is no function called {item['function']} yet")
@@ -53,20 +56,22 @@ def _try(name, item, case):
             answer = run(vars(__main__), case["inputs"])
         if guard.found:
             raise Forbidden(guard.found)
-    except NotImplementedError as error:
+    except Forbidden as error:
+        return False, f"not allowed: {error}"
+    except Exception as error:
+        if not wire.undone(error):
+            words = wire.described(error, vars(__main__))
+            formal = isinstance(error, wire.WireError)
+            return False, _misused(case, words) if formal else _wrong(name, case, words)
         *_, (last, _) = traceback.walk_tb(error.__traceback__)
         others = {one["function"] for one in _items.values()} - {item["function"]}
         if last.f_code.co_name in others:
             return False, f"it calls {last.f_code.co_name}, which is not done yet"
         return False, "not done yet"
-    except Forbidden as error:
-        return False, f"not allowed: {error}"
-    except Exception as error:
-        return False, _wrong(name, case, wire.described(error, vars(__main__)))
     try:
         observed = view(wire.decode(wire.encode(answer)), case["probe"])
     except Exception as error:
-        return False, _wrong(name, case, f"the answer cannot be used ({error})")
+        return False, _misused(case, f"the answer cannot be used ({error})")
     if name in driver.SCORES:
         share, words, _ = driver.SCORES[name](case["expected"], observed)
         return share == 1, f"right on the visible inputs. {words}" if share == 1 else _wrong(
@@ -74,6 +79,11 @@ def _try(name, item, case):
         )
     found = difference(case["expected"], observed, Tolerance(*item["tolerance"]))
     return not found, _wrong(name, case, *found) if found else "right on the visible inputs"
+
+
+def _misused(case, words):
+    """What is wrong with the form of an answer; hints speak of its content."""
+    return f"not right yet. {case['label']}: {words}."
 
 
 def _wrong(name, case, words, shown=""):

@@ -18,7 +18,7 @@ from typing import Any
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from course.grading.collect import UNREADABLE
-from course.grading.handed_in import IntakeError, cells_of, files_of
+from course.grading.handed_in import IntakeError, cells_of, files_of, require_answers
 
 PICTURES = "A text holds pictures, which no page shows; they are in the file that you handed in."
 
@@ -37,7 +37,7 @@ class Submission:
         """The cells to execute, in order: everything but the graded checks."""
         return [
             {
-                "name": cell.metadata.get("nbgrader", {}).get("grade_id", "a cell of your own"),
+                "name": cell.metadata.get("nbgrader", {}).get("grade_id") or _own(cell.source),
                 "source": cell.source,
             }
             for cell in self.notebook.cells
@@ -91,7 +91,10 @@ def read(
             why = folder / UNREADABLE
             raise IntakeError(why.read_text(encoding="utf-8") if why.exists() else problems[0])
         data = files.pop(notebook_name)
-        submission = rebuild(cells_of(data), skeleton)
+        cells, marks = cells_of(data), [cell.metadata.nbgrader for cell in skeleton.cells]
+        answers = {mark.grade_id for mark in marks if not mark.locked}
+        require_answers(cells, answers, Path(notebook_name).stem)
+        submission = rebuild(cells, skeleton)
     except IntakeError as problem:
         return empty(skeleton, f"Nothing could be graded: {problem}.")
     given = (
@@ -167,6 +170,12 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
         cell.id = f"cell-{index}"
     notebook.cells = made
     return Submission(notebook, notes)
+
+
+def _own(source: str) -> str:
+    """What an error calls a cell of the student's own: by its first line."""
+    first = next(iter(source.strip().splitlines()), "")
+    return f"a cell of your own (`{first[:40]}`)"
 
 
 def _own_cell(cell: dict) -> Any:

@@ -41,6 +41,8 @@ CANVAS = re.compile(
 )
 # with a student's number, the name of a file that `collect` leaves in the student's folder
 NUMBER = ".canvas-"
+# Moodle leaves these characters of a name out of the names of its files.
+NOT_IN_MOODLE = re.compile(r"""[&<>"`|':\\/]""")
 DAYS = re.compile(r"extra_days(_\w+)?|late_days_\w+")
 NUMBER_OF_DAYS = re.compile(r"(\d{1,3}([.,]\d+)?)?")
 
@@ -97,13 +99,17 @@ def read(room: Classroom) -> dict[str, Listed]:
                 raise ValueError("neither `student` nor `name` is given")
             listed = _listed(cells, by_id)
             if listed.student in found:
+                called = cells.get("student") or cells["name"]
                 raise ValueError(
-                    f"{listed.student} is listed twice; each line needs a `student` of its own"
+                    f"{called} is listed twice; give each line a `student` of its own, such as"
+                    f" {listed.student}_2"
                 )
             found[listed.student] = listed
-    except (ValueError, csv.Error) as problem:  # of which UnicodeDecodeError is one
+    except (UnicodeDecodeError, csv.Error) as problem:
         how = "as CSV in UTF-8 (in Excel: Save As, CSV UTF-8)"
         raise ClassroomError(f"{path} cannot be read {how}: {place}{problem}") from problem
+    except ValueError as problem:
+        raise ClassroomError(f"{path}: {place}{problem}") from problem
     return found
 
 
@@ -145,24 +151,26 @@ def students(paths: list[Path], people: dict[str, Listed]) -> dict[Path, tuple[s
         {*people},
     )
     matches = {path: MOODLE.fullmatch(path.name) for path in paths}
-    bearers, found = defaultdict(set), {}
+    bearers, listed, found = defaultdict(set), defaultdict(list), {}
+    for one in people.values():
+        listed[name_of(NOT_IN_MOODLE.sub("", one.name))].append(one.student)
     for match in filter(None, matches.values()):
         bearers[name_of(match["name"])].add(match["number"])
     for path in paths:
         student, remark = name_of(path.name if path.is_dir() else path.stem), ""
         if match := matches[path]:
             student, number = name_of(match["name"]), match["number"]
+            owners = listed[name_of(NOT_IN_MOODLE.sub("", match["name"]))]
             if number in whose:
                 student = whose[number]
-            elif (
-                len(bearers[student]) > 1
-                or sum(name_of(one.name) == student for one in people.values()) > 1
-            ):
+            elif len(bearers[student]) > 1 or len(owners) > 1:
                 student = name_of(f"{student}-{number}")
                 remark = (
                     f"several are called {match['name']}: write whose {number} is into the column"
                     f" moodle of {FILE}"
                 )
+            else:
+                student = next(iter(owners), student)
         elif match := CANVAS.fullmatch(path.name):
             student = name_of(f"{match['name']}_{match['number']}")
             known |= {student} if match["number"] in {one.id for one in people.values()} else set()

@@ -24,7 +24,7 @@ _MARK = "tensor number"
 
 
 class WireError(ValueError):
-    """Bytes that are not an encoded tree, or a tree that cannot be encoded."""
+    """Bytes that are not an encoded tree, or an answer that cannot be used; the words say why."""
 
 
 def encode(tree: Any) -> bytes:
@@ -60,8 +60,13 @@ def call(function: Callable, inputs: dict[str, Any]) -> Any:
     before = encode(inputs)
     answer = function(**inputs)
     if encode(inputs) != before:
-        raise ValueError("it changes the inputs that it was given; work on copies")
+        raise WireError("it changes the inputs that it was given; work on copies")
     return answer
+
+
+def undone(problem: BaseException) -> bool:
+    """Whether it comes from a stub; torch raises this error as well, but with words."""
+    return type(problem) is NotImplementedError and not problem.args
 
 
 def described(problem: BaseException, student: dict[str, Any]) -> str:
@@ -72,9 +77,11 @@ def described(problem: BaseException, student: dict[str, Any]) -> str:
         if f.f_globals is student
     ]
     line = linecache.getline(*own[-1]).strip() if own else ""
-    return f"{type(problem).__name__}: {problem}"[:300] + (
-        f", in the line `{line[:100]}`" if line else ""
-    )
+    kind = [type(problem).__name__] * (not isinstance(problem, WireError))
+    words = ": ".join(filter(None, [*kind, str(problem)]))
+    if "unexpected keyword argument" in words:
+        words += " (keep the exercise's names of arguments)"
+    return words[:300] + (f", in the line `{line[:100]}`" if line else "")
 
 
 def _require_at_most(allowed: int, length: int) -> None:
@@ -98,7 +105,8 @@ def _take_tensors_out(tree: Any, tensors: dict[str, torch.Tensor]) -> Any:
     if tree is None or isinstance(tree, bool | int | float | str):
         return tree
     raise WireError(
-        f"an answer may hold tensors, numbers, texts, lists and dictionaries, but not {type(tree)}"
+        "an answer may hold tensors of torch, numbers, texts, lists and dictionaries, but not"
+        f" {type(tree)}"
     )
 
 

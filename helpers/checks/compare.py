@@ -51,6 +51,7 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, path: str = "") ->
         if expected.is_floating_point() != isinstance(got, float):
             return f"{where} should hold numbers like {expected.dtype}, but is {_short(got)}", ""
         expected = expected.item()
+    dtype = getattr(got, "dtype", None)
     if isinstance(expected, int | float) and getattr(got, "ndim", None) == 0:
         got = got.item()  # a number of torch or NumPy
     kind, parts = _kind(expected), []
@@ -81,12 +82,10 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, path: str = "") ->
             return f"{where} should hold numbers like {expected.dtype}, but holds {got.dtype}", ""
         flat = (tensor.flatten().tolist() for tensor in (expected, got))
         found = _difference_of_numbers(*flat, expected.shape, tolerance, path)
-        if found and got.is_floating_point() and got.dtype != expected.dtype:
-            words, values = found
-            return f"{words}; it is in {got.dtype}, the right one in {expected.dtype}", values
-        return found
+        return _with_types(found, expected.dtype, dtype)
     elif kind == int | float:
-        return _difference_of_numbers([expected], [got], (), tolerance, path)
+        found = _difference_of_numbers([expected], [got], (), tolerance, path)
+        return _with_types(found, torch.float64, dtype)
     elif expected != got:
         return (
             f"{where} is {_short(got)}, which is not right",
@@ -122,6 +121,14 @@ def _difference_of_numbers(
     if isinstance(apart[first], int) and allowed < 1:
         bound = ""
     return f"{_called(path)} differs by {_double(max(apart)):.3g} from the right one{bound}", values
+
+
+def _with_types(found: Found, expected: torch.dtype, got: torch.dtype | None) -> Found:
+    """Names the type of floating-point numbers that were computed in another one."""
+    if found is None or got == expected or not getattr(got, "is_floating_point", False):
+        return found
+    words, values = found
+    return f"{words}; it is in {got}, the right one in {expected}", values
 
 
 def _called(path: str) -> str:

@@ -162,6 +162,8 @@ def test_a_lost_digit_is_shown_and_the_coarser_numbers_are_named():
     assert words.endswith("; it is in torch.float32, the right one in torch.float64")
     assert values == "at [1]: expected 0.3333333333333333, got 0.3333333432674408"
     assert "torch." not in difference(exact, exact + 1, EXACT)[0]
+    assert "is in torch.float32" in difference(1 / 3, exact.float()[1], EXACT)[0]
+    assert "is in" not in difference(1 / 3, exact[1] + 1, EXACT)[0]
 
 
 @pytest.mark.parametrize("large", [2**24 + 1, 2**53 + 1, -(2**63) + 1])

@@ -23,7 +23,7 @@ def problem_of(error, item, notebook):
     raised = [words for cell, words in notebook.problems if cell == f"{item['name']}_solution"]
     own = [f for f, _ in traceback.walk_tb(error.__traceback__) if f.f_globals is namespace]
     needed = getattr(error, "name", None)
-    if isinstance(error, NotImplementedError) and own:
+    if wire.undone(error) and own:
         needed = own[-1].f_code.co_name
     undefined = isinstance(error, KeyError) and error.args == (item["function"],) and not own
     if undefined:
@@ -31,10 +31,10 @@ def problem_of(error, item, notebook):
     if isinstance(error, (NameError, KeyError)) and needed in notebook.missing:
         line = notebook.missing[needed]
         return f"{needed} is not there, for this exercise forbids what is called in `{line}`"
-    if needed in item["others"] and isinstance(error, (NameError, NotImplementedError)):
+    if needed in item["others"] and (isinstance(error, NameError) or wire.undone(error)):
         words = f"it calls {needed}, which is not there, so these points are lost with it"
         return f"{words}: tell your teacher, who can give them by hand"
-    if isinstance(error, NotImplementedError):
+    if wire.undone(error):
         return "not done yet"
     if undefined:
         if raised:

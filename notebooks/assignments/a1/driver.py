@@ -141,11 +141,11 @@ def run_fold_model(student, inputs):
 def view_fold_model(answer, probe):
     """Which layers are left, and what both networks compute on images that the box has not seen."""
     return {
+        "layers of the given model": [layer["kind"] for layer in answer["original"]],
+        "types of the given model": [layer["types"] for layer in answer["original"]],
+        "output of the given model": execute(answer["original"], probe["x"]),
         "layers": [layer["kind"] for layer in answer["folded"]],
         "output": execute(answer["folded"], probe["x"]),
-        "original layers": [layer["kind"] for layer in answer["original"]],
-        "original types": [layer["types"] for layer in answer["original"]],
-        "original output": execute(answer["original"], probe["x"]),
     }
 
 

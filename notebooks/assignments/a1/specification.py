@@ -282,11 +282,11 @@ def _model_oracle(inputs, probe):
     output = execute(inputs["layers"], probe["x"])
     kinds = [layer["kind"] for layer in inputs["layers"]]
     return {
+        "layers of the given model": kinds,  # first: an answer that changes it often fails twice
+        "types of the given model": [layer["types"] for layer in describe(build(inputs["layers"]))],
+        "output of the given model": output,
         "layers": [kinds[position] for position in probe["kept"]],
         "output": output,
-        "original layers": kinds,
-        "original types": [layer["types"] for layer in describe(build(inputs["layers"]))],
-        "original output": output,
     }
 
 

@@ -43,7 +43,7 @@ def sentences(room):
     return [
         one
         for one in remarks(room, "a1")
-        if not re.search("was collected: the (notebook|file) is not[^;]*$", one)
+        if not re.search("was (collected|unchanged): the (notebook|file) is not[^;]*$", one)
     ]
 
 
@@ -249,6 +249,10 @@ def test_the_resubmission_rule_and_not_the_order_or_the_alphabet_decides(
         place(incoming / "ada.ipynb", text.encode(), times[text])
         collect(room, "a1")
     assert collected(room, "ada") == {"a1.ipynb": kept}
+    if (order[-1] if rule == "last" else "new") != kept.decode():  # none is passed over in silence
+        (sentence,) = sentences(room)
+        assert "counts, for it" in sentence and "delete submitted/ada/a1 and" in sentence
+    (incoming / "ada.ipynb").unlink()
     for text, name, form in zip(
         order, ("ben.zip", "ben"), (zipped, folder), strict=True
     ):  # both at once
@@ -387,6 +391,17 @@ def test_moodle_calls_a_student_the_same_in_every_assignment_and_namesakes_stay_
         room.folder / "incoming" / "a1" / f"{entry.format('Bob', 14)}a1.ipynb", b"B"
     )  # Moodle without folders
     assert ["Bob is not on the class list" in sentence for sentence in sentences(room)] == [True]
+
+
+def test_a_full_name_finds_its_student_also_without_what_moodle_leaves_out(room, incoming):
+    names = {"Ada L": "ada", "David O'Neill": "david", "Bob": ""}
+    (room.folder / roster.FILE).write_text(
+        "name,student\n" + "".join(f"{name},{student}\n" for name, student in names.items())
+    )
+    for number, name in enumerate(("Ada L", "David ONeill", "Bob")):
+        place(incoming / f"{name}_{number}_assignsubmission_file_", folder(**{"a1.ipynb": "1"}))
+    assert sentences(room) == []
+    assert {one.student for one in collect(room, "a1")} == {"ada", "david", "Bob"}
 
 
 def test_files_that_canvas_delivers_one_by_one_are_one_hand_in_and_late_only_if_marked(

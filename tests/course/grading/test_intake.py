@@ -118,11 +118,11 @@ def test_deleted_and_doubled_cells_are_put_right_and_own_cells_stay_where_they_w
     ]
     cells = [(cell["name"], cell["source"]) for cell in submission.code]
     assert cells[-1] == (
-        "a cell of your own",
+        f"a cell of your own (`{doubled['source'][:40]}`)",
         doubled["source"],
     )  # as after a cell was split in two
     assert cells[cells.index(("bn_affine_solution", ANSWER)) + 1] == (
-        "a cell of your own",
+        "a cell of your own (`a = 1`)",
         "a = 1\nb = 2",
     )
     assert "bn_affine" not in dict(cells)  # checks are not executed
@@ -227,3 +227,20 @@ def test_odd_words_are_looked_for_in_cells_and_in_python_files(submit, notebook,
     (folder / "notes.txt").write_text("setprofile\n")
     code = "\n".join(submit(notebook | {"cells": [*notebook["cells"], cell]}).own_code)
     assert {*judge.ODD.findall(code)} == {"ctypes", "sys.modules"}
+
+
+def test_another_assignments_notebook_and_an_empty_one_are_named_as_that(submit, notebook):
+    for cell in notebook["cells"]:
+        cell["metadata"]["nbgrader"]["grade_id"] += "_of_another"
+    for given, words in ((notebook, "its cells are none of a1"), (b" ", "the notebook is empty")):
+        submission = submit(given)
+        (note,) = submission.notes
+        assert words in note and not submission.readable
+
+
+def test_a_second_notebook_of_the_assignment_is_never_passed_over_in_silence(submit, folder):
+    (folder / "a1_v2.ipynb").write_text("{}")
+    (folder / "tools.ipynb").write_text("{}")
+    notes = submit({"nbformat": 4, "cells": []}).notes
+    assert [note for note in notes if "a1_v2.ipynb does not count, a1.ipynb does" in note]
+    assert not [note for note in notes if "tools.ipynb" in note]

@@ -91,6 +91,16 @@ def test_whoever_reads_anonymous_answers_finds_no_name_and_points_come_home(
     assert "zebulon" not in str(page) + page.read_text() and known[0] in page.read_text()
     (page,) = feedback.write_all(room, a1)
     assert page.name == "zebulon.html" and "zebulon, handed in" in page.read_text()
+    for days, words in (("", "handed in in time<"), ("2", "handed in 2 days late<")):
+        listed = f"student,extra_days,late_days_a1\nzebulon,1,{days}\n"
+        (room.folder / "class_list.csv").write_text(listed)
+        assert words in feedback.write_all(room, a1)[0].read_text()
+    (room.folder / "class_list.csv").write_text("student,extra_days\nzebulon,1\n")
+    due = "anonymous = true\n[due]\na1 = 2019-01-01T00:00:00Z\n"
+    room.settings.write_text(due)
+    assert "UTC; it was due 2019-01-02 00:00 UTC<" in feedback.write_all(room, a1)[0].read_text()
+    anonymous("true")
+    (page,) = feedback.write_all(room, a1)
     points = len(a1.assignment.items) + 5
     assert f"{points} of 100 points" in page.read_text()
     assert export.table(room, ["a1"])["student"].unique().tolist() == ["zebulon"]
