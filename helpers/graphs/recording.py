@@ -26,7 +26,6 @@ from torch import fx, nn
 from torch._C import DisableTorchFunction, _DisableTorchDispatch
 from torch.utils._pytree import tree_map_only
 
-from helpers.graphs.editing import with_tensors
 from helpers.graphs.effects import has_hooks
 from helpers.graphs.errors import GraphMismatch
 from helpers.graphs.interception import (
@@ -41,9 +40,7 @@ from helpers.graphs.interception import (
 )
 from helpers.graphs.operations import (
     AUGMENTED,
-    CONVS,
     KEEPS_SHAPE,
-    TRANSPOSED,
     attribute,
     operation_name,
     perform,
@@ -51,8 +48,6 @@ from helpers.graphs.operations import (
 
 # These functions take no tensor. Not strict, they are recorded when a size goes into them.
 CONSTRUCTORS = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange, torch.tensor)
-# Layers that hold nothing but parameters and settings: copy.deepcopy takes five times as long.
-_PLAIN_LAYERS = (*CONVS, *TRANSPOSED, nn.Linear)
 
 
 class Recorder(fx.Tracer):
@@ -186,9 +181,6 @@ class Recorder(fx.Tracer):
         """
         if not self._network_has_data:
             return part
-        if type(part) in _PLAIN_LAYERS and not has_hooks(part):
-            tensors = {name: self._copy(tensor) for name, tensor in part._parameters.items()}
-            return with_tensors(part, **tensors)
         return copy.deepcopy(part, self._copies)
 
     def proxy(self, node: fx.Node) -> Any:
