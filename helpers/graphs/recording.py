@@ -75,7 +75,6 @@ class Recorder(fx.Tracer):
         # the memo of copy.deepcopy.
         self._copies: dict[int, Any] = {}
         self._network_has_data = False
-        self._modules: dict[str, nn.Module] = {}  # by path
         self._is_evaluating = False
         self._autocast = _autocast()
         if not strict:
@@ -87,7 +86,6 @@ class Recorder(fx.Tracer):
         place of one.
         """
         stored = stored_tensors(model)
-        self._modules = dict(model.named_modules())
         self._network_has_data = not all(tensor.is_meta for tensor in stored.values())
         if self._network_has_data and not self._with_data:
             for tensor in stored.values():
@@ -164,7 +162,7 @@ class Recorder(fx.Tracer):
             return self._copy(attribute(self.root, node.target))
         called = node.target
         if node.op == "call_module":
-            called = self._modules[node.target]
+            called = attribute(self.root, node.target)
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
         name = operation_name(type(called) if node.op == "call_module" else called)
         if name in KEEPS_SHAPE and kwargs.keys() <= {"inplace"} and not any(self._autocast):
