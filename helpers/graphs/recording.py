@@ -207,8 +207,6 @@ class Recorder(fx.Tracer):
         """Not strict: a named tuple, as some networks return, is a tuple, and so are sizes."""
         if isinstance(a, fx.Proxy):
             return a.node
-        if a is None or isinstance(a, (int, float, str)):
-            return a
         if isinstance(a, tuple) and not self.strict:
             a = tuple(a)
         return super().create_arg(a)
