@@ -190,7 +190,7 @@ def _scaled(node: fx.Node, first: Any, second: Any, alpha: float, editor: Editor
         return None
     if editor.storage.is_written(second):
         return None
-    return editor.put_tensor(tensor.detach() * alpha, f"{node.name}_constant", before=node)
+    return editor.put_tensor(tensor.detach() * alpha, before=node)
 
 
 def _read_result_instead(node: fx.Node) -> None:

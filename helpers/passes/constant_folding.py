@@ -38,7 +38,7 @@ class ConstantFolding(Pass):
             raise Declined(f"with its {value.numel()} numbers the network would be larger")
         if value.is_floating_point() and any(tensor.requires_grad for tensor in tensors):
             value = nn.Parameter(value)  # a parameter was trained, so what replaces it is, too
-        editor.replace(node, editor.put_tensor(value, f"{node.name}_constant", before=node))
+        editor.replace(node, editor.put_tensor(value, before=node))
         return f"computed once: {tuple(value.shape)} {value.dtype}"
 
 
