@@ -109,12 +109,14 @@ def _argument_names(node: fx.Node) -> tuple[str, ...]:
 
 
 def _constant(name: str, value: Any, editor: Editor) -> torch.Tensor | None:
+    if value is None:
+        return None
     tensor = editor.tensor(value)
-    if value is not None and tensor is None:
+    if tensor is None:
         raise Declined(f"its {name} is computed by the graph")
-    if value is not None and editor.storage.is_written(value):
+    if editor.storage.is_written(value):
         raise Declined(f"the graph writes to its {name}")
-    if tensor is not None and not tensor.is_leaf:
+    if not tensor.is_leaf:
         raise Declined(f"its {name} is not a parameter or buffer")
     return tensor
 
@@ -183,7 +185,7 @@ def _norm(
     cls = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[dimensions]
     numbers = {"eps": settings.get("eps", 1e-5), "momentum": settings.get("momentum", 0.1)}
     norm = cls(running_mean.numel(), **numbers, affine=False, device="meta")
-    norm = with_tensors(norm, **{key: value for key, value in affine.items() if value is not None})
+    norm = with_tensors(norm, **affine)
     norm.affine = norm.weight is not None and norm.bias is not None
     norm._buffers |= {"running_mean": running_mean.detach(), "running_var": running_var.detach()}
     norm._buffers["num_batches_tracked"] = torch.tensor(0)

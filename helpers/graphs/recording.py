@@ -26,7 +26,6 @@ from torch import fx, nn
 from torch._C import DisableTorchFunction, _DisableTorchDispatch
 from torch.utils._pytree import tree_map_only
 
-from helpers.graphs.editing import with_tensors
 from helpers.graphs.effects import has_hooks
 from helpers.graphs.errors import GraphMismatch
 from helpers.graphs.interception import (
@@ -41,9 +40,7 @@ from helpers.graphs.interception import (
 )
 from helpers.graphs.operations import (
     AUGMENTED,
-    CONVS,
     KEEPS_SHAPE,
-    TRANSPOSED,
     attribute,
     operation_name,
     perform,
@@ -51,8 +48,6 @@ from helpers.graphs.operations import (
 
 # These functions take no tensor. Not strict, they are recorded when a size goes into them.
 CONSTRUCTORS = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange, torch.tensor)
-# Layers that hold nothing but parameters and settings: copy.deepcopy takes five times as long.
-_PLAIN_LAYERS = (*CONVS, *TRANSPOSED, nn.Linear)
 
 
 class Recorder(fx.Tracer):
@@ -80,7 +75,6 @@ class Recorder(fx.Tracer):
         # the memo of copy.deepcopy.
         self._copies: dict[int, Any] = {}
         self._network_has_data = False
-        self._modules: dict[str, nn.Module] = {}  # by path
         self._is_evaluating = False
         self._autocast = _autocast()
         if not strict:
@@ -92,7 +86,6 @@ class Recorder(fx.Tracer):
         place of one.
         """
         stored = stored_tensors(model)
-        self._modules = dict(model.named_modules())
         self._network_has_data = not all(tensor.is_meta for tensor in stored.values())
         if self._network_has_data and not self._with_data:
             for tensor in stored.values():
@@ -169,7 +162,7 @@ class Recorder(fx.Tracer):
             return self._copy(attribute(self.root, node.target))
         called = node.target
         if node.op == "call_module":
-            called = self._modules[node.target]
+            called = attribute(self.root, node.target)
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
         name = operation_name(type(called) if node.op == "call_module" else called)
         if name in KEEPS_SHAPE and kwargs.keys() <= {"inplace"} and not any(self._autocast):
@@ -186,9 +179,6 @@ class Recorder(fx.Tracer):
         """
         if not self._network_has_data:
             return part
-        if type(part) in _PLAIN_LAYERS and not has_hooks(part):
-            tensors = {name: self._copy(tensor) for name, tensor in part._parameters.items()}
-            return with_tensors(part, **tensors)
         return copy.deepcopy(part, self._copies)
 
     def proxy(self, node: fx.Node) -> Any:
@@ -217,8 +207,6 @@ class Recorder(fx.Tracer):
         """Not strict: a named tuple, as some networks return, is a tuple, and so are sizes."""
         if isinstance(a, fx.Proxy):
             return a.node
-        if a is None or isinstance(a, (int, float, str)):
-            return a
         if isinstance(a, tuple) and not self.strict:
             a = tuple(a)
         return super().create_arg(a)

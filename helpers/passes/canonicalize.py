@@ -190,7 +190,7 @@ def _scaled(node: fx.Node, first: Any, second: Any, alpha: float, editor: Editor
         return None
     if editor.storage.is_written(second):
         return None
-    return editor.put_tensor(tensor.detach() * alpha, f"{node.name}_constant", before=node)
+    return editor.put_tensor(tensor.detach() * alpha, before=node)
 
 
 def _read_result_instead(node: fx.Node) -> None:
@@ -237,7 +237,7 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
     elif name in ("dim", "ndim"):
         tensor = editor.tensor(source)
         if tensor is not None and not editor.storage.is_written(source):
-            _use_number(node, tensor.ndim)
+            node.replace_all_uses_with(tensor.ndim)
     elif isinstance(axis, int) and name in ("size", "sym_size"):
         _simplify_size_of_axis(node, source, axis, editor)
     elif isinstance(axis, int) and _is_whole_size(source):
@@ -259,15 +259,7 @@ def _simplify_size_of_axis(node: fx.Node, source: fx.Node, axis: int, editor: Ed
     if number is None:
         editor.retarget(node, "call_method", "size", (source, axis), {})
     else:
-        _use_number(node, number)
-
-
-def _use_number(node: fx.Node, number: int) -> None:
-    """Give all users of a node a number in its place."""
-    for user in list(node.users):
-        user.args, user.kwargs = fx.map_arg(
-            (user.args, user.kwargs), lambda source: number if source is node else source
-        )
+        node.replace_all_uses_with(number)
 
 
 def _fixed_size(source: fx.Node, axis: int, editor: Editor) -> int | None:

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from helpers.graphs.editing import Editor
 from helpers.graphs.effects import is_pure
 from helpers.graphs.errors import Declined
+from helpers.graphs.operations import perform
 from helpers.passes.folder import Pass
 
 
@@ -38,7 +39,7 @@ class ConstantFolding(Pass):
             raise Declined(f"with its {value.numel()} numbers the network would be larger")
         if value.is_floating_point() and any(tensor.requires_grad for tensor in tensors):
             value = nn.Parameter(value)  # a parameter was trained, so what replaces it is, too
-        editor.replace(node, editor.put_tensor(value, f"{node.name}_constant", before=node))
+        editor.replace(node, editor.put_tensor(value, before=node))
         return f"computed once: {tuple(value.shape)} {value.dtype}"
 
 
@@ -56,11 +57,8 @@ def _computed(node: fx.Node, editor: Editor) -> torch.Tensor:
     """What a node gives whose inputs are all constants; declined if it does not run alone."""
     args, kwargs = fx.map_arg((node.args, node.kwargs), editor.tensor)
     try:
-        function = node.target
-        if node.op == "call_method":
-            function = getattr(type(args[0]), node.target)
         with torch.no_grad(), _NoRandomNumbers():
-            value = function(*args, **kwargs)
+            value = perform(node.target, args, kwargs)
     except (RuntimeError, TypeError, ValueError, AttributeError) as error:
         raise Declined(f"it cannot be run by itself: {error}") from error
     if not isinstance(value, torch.Tensor):

@@ -54,16 +54,13 @@ def fold(match: Match, layer: fx.Node, operand: Any, affine: Affine) -> str:
         raise Declined(f"the graph writes to the weights of {layer}")
     check_same_form(layer, match.anchor)
     factor, summand = affine(match, layer, operand)
-    is_number = isinstance(operand, (int, float, complex))
-    key = id(module), operand if is_number else id(operand)
-    path, new, *_ = editor.folded.get(key, ("", None))
+    path, new = editor.folded.get((module, operand), ("", None))
     if new is not None and attribute(editor.graph_module, path) is new:
         layer.target = path
     else:
         new = folded(module, factor, summand)
         editor.swap_module(layer, new)
-        # The last two are kept alive, so that no other object gets their ids.
-        editor.folded[key] = layer.target, new, module, operand
+        editor.folded[module, operand] = layer.target, new
     editor.replace(match.anchor, layer)
     return f"folded into {layer}"
 
