@@ -72,7 +72,7 @@ class QuantizedModel(nn.Module):
     Attributes:
         steps: the operations in order; `step(name)` finds one by its name in the float network.
         edges: how the codes on each edge are read; None for an edge that carries floats.
-        plan: the same operations without their tensors.
+        plan: the same operations without weights, biases and clamps.
     """
 
     def __init__(
