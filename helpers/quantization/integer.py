@@ -223,7 +223,7 @@ class Layer(IntegerStep):
         if self.op.kind == "conv":
             sums = kernels.conv_sums(codes, self.codes, self.zero_point, **self.geometry)
         else:
-            sums = kernels.linear_sums(codes, self.codes)
+            sums = codes.to(torch.int32) @ self.codes.to(torch.int32).t()
         sums = sums.reshape(len(codes), *self.op.shape)
         sums += self.op.along_channels(self.folded_bias)
         return [sums, *(code.to(torch.int32) - self.sources[1].zero_point for code in residual)]

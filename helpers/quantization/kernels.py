@@ -32,11 +32,6 @@ SHAPES_KEPT = 4
 Pair = tuple[int, int]
 
 
-def linear_sums(codes: Tensor, weight: Tensor) -> Tensor:
-    """Sums of code * weight: uint8 (..., I) and int8 (O, I) to int32 (N, O)."""
-    return codes.to(torch.int32).flatten(0, -2) @ weight.to(torch.int32).t()
-
-
 def conv_sums(
     codes: Tensor,
     weight: Tensor,
