@@ -67,10 +67,9 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
     norms = {}
     for name, module in twin.named_modules():
         if isinstance(module, BatchNorm) and module.track_running_stats:
+            module.train().reset_running_stats()
+            module.momentum = None  # a plain average instead of a moving one
             norms[name] = module
-    for norm in norms.values():
-        norm.train().reset_running_stats()
-        norm.momentum = None  # a plain average instead of a moving one
     for inputs in batches:
         twin(inputs.contiguous(memory_format=memory_format))
     called = {name: norm for name, norm in norms.items() if norm.num_batches_tracked}
