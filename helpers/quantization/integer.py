@@ -215,7 +215,7 @@ class Layer(IntegerStep):
 
     def factors(self) -> list[Tensor]:
         """The unit of the sums, per output channel, and that of the residual."""
-        residual = [source.scale.double() for source in self.sources[1:]]
+        _, *residual = super().factors()
         return [self.op.along_channels(self.unit), *residual]
 
     def sums(self, codes: Tensor, *residual: Tensor) -> list[Tensor]:
