@@ -218,18 +218,17 @@ def _figure(panels: list[tuple[Outline, dict[str, str], str]]) -> Figure:
         counted = f"{title}: {len(graph)} nodes" if title else ""
         ax.set_title(counted, fontsize=12, fontweight="bold")
         ax.set_axis_off()
-    _add_legend(figure, [what for what in STYLES if what and what in shown])
-    figure.tight_layout(rect=(0, 0.45 / height, 1, 1))
-    return figure
-
-
-def _add_legend(figure: Figure, shown: list[str]) -> None:
-    """Explain the styles of what a pass did; a graph alone shows none of them."""
-    handles = [Patch(**STYLES[what], label=f"{what} by the pass") for what in shown]
-    if handles:
+    handles = [
+        Patch(**STYLES[what], label=f"{what} by the pass")
+        for what in STYLES
+        if what and what in shown
+    ]
+    if handles:  # A graph alone shows nothing that a pass did.
         figure.legend(
             handles=handles, loc="lower center", ncols=len(handles), frameon=False, fontsize=10
         )
+    figure.tight_layout(rect=(0, 0.45 / height, 1, 1))
+    return figure
 
 
 def _draw_panel(ax: Axes, graph: Outline, layout: Layout, status: dict[str, str]) -> None:

@@ -40,7 +40,9 @@ def number_grids(
     for ax, (title, matrix) in zip(axes[0], matrices.items(), strict=True):
         number_grid(ax, matrix, title, limit, height)
         if highlight and title in highlight:
-            frame(ax, *highlight[title])
+            row, column, tall, wide = highlight[title]
+            corner = (column - 0.5, row - 0.5)
+            ax.add_patch(Rectangle(corner, wide, tall, fill=False, edgecolor=INK, linewidth=3))
     for ax, sign, matrix in zip(axes[0], signs, matrices.values(), strict=False):
         rows, columns = matrix.shape
         ax.text(columns - 0.05, (rows - 1) / 2, sign, fontsize=20, va="center")
@@ -66,12 +68,6 @@ def number_grid(ax: Axes, matrix: np.ndarray, title: str, limit: float, height: 
     right = columns - 0.5 + MARGIN
     ax.set(xlim=(-0.5, right), ylim=(rows - 0.5 + above, -0.5 - above))
     ax.set_axis_off()
-
-
-def frame(ax: Axes, row: int, column: int, height: int, width: int) -> None:
-    """A frame around some cells of a matrix."""
-    corner = (column - 0.5, row - 0.5)
-    ax.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=INK, linewidth=3))
 
 
 def image_grid(images: torch.Tensor, titles: list[str], columns: int = 10) -> Figure:

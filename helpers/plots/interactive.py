@@ -45,15 +45,15 @@ def interactive(name: str, data: dict[str, Any], alt: str, still: Figure | None 
         raise ValueError(
             f"figure {name!r} has no picture for pages without scripts; pass one as still"
         )
-    picture = png(still) if still else picture.read_bytes()
-    page = markup(module, as_json(data), picture, alt)
+    content = png(still) if still else picture.read_bytes()
+    encoded = base64.b64encode(content).decode()
+    page = markup(module, as_json(data), encoded, alt)
     size = len(page.encode())
     if size > LARGEST:
         raise ValueError(
             f"figure {name!r}: {size:,} bytes with its data, at most {LARGEST:,} are allowed;"
             " pass fewer numbers"
         )
-    encoded = base64.b64encode(picture).decode()
     display(
         {"text/html": page, "image/png": encoded, "text/plain": alt},
         raw=True,
@@ -61,17 +61,16 @@ def interactive(name: str, data: dict[str, Any], alt: str, still: Figure | None 
     )
 
 
-def markup(module: Path, data: str, picture: bytes, alt: str) -> str:
+def markup(module: Path, data: str, picture: str, alt: str) -> str:
     """The picture, and the script that puts the living figure in its place."""
     style = (FOLDER / "shared" / "style.css").read_text(encoding="utf-8")
     scripts = [*sorted((FOLDER / "shared").glob("*.js")), module]
     code = "\n".join(script.read_text(encoding="utf-8") for script in scripts)
     number = sha256(f"{module.stem}{data}".encode()).hexdigest()[:12]
-    encoded = base64.b64encode(picture).decode()
     text = data.replace("</", "<\\/")  # which would end the script
     # JupyterLab keeps its own keys from a part of the page that says so.
     return f"""<div class="course-figure" data-figure="{number}" data-lm-suppress-shortcuts="true">
-<img src="data:image/png;base64,{encoded}" width="720"
+<img src="data:image/png;base64,{picture}" width="720"
 style="max-width:100%" alt="{html.escape(alt)}"></div>
 <style>{style}</style>
 <script>(() => {{

@@ -92,20 +92,19 @@ def first_misfit(
         groups), and the reason.
     """
     keep = kept_labels(groups, removed)
-    node, why = None, ""
+    why = ""
     try:
-        for before, after in zip(groups.nodes, read(small, example_inputs), strict=False):
-            if described(before) != described(after):
+        for node, after in zip(groups.nodes, read(small, example_inputs), strict=False):
+            if described(node) != described(after):
                 why = "the forward computes with a stored number of channels"
-            elif "labels" in before.meta and shapes_of(after) != predicted(before, keep):
+            elif "labels" in node.meta and shapes_of(after) != predicted(node, keep):
                 why = "a trial cut gave another shape than the channels left"
             if why:
-                node = before
                 break
     except TraceError as error:
         node = groups.nodes[error.position]
         why = f"a trial cut fails: {error.cause}"
-    if node is None:
+    if not why:
         return None
     reached = leaves([n.meta.get("labels") for n in (*node.all_input_nodes, node)])
     labelled = [value for value in reached if isinstance(value, LabelledTensor | Number)]

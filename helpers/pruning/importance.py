@@ -125,9 +125,11 @@ def scores(
             raise PruneError(
                 f"seed is {seed!r}; importance='random' needs a whole number of 0 or more"
             )
-        order = [group.name for group in groups]
-        seeds = {group.name: [seed, order.index(group.name)] for group in chosen}
-        return {g.name: np.random.default_rng(seeds[g.name]).random(g.size) for g in chosen}
+        order = [*groups.by_name]
+        return {
+            g.name: np.random.default_rng([seed, order.index(g.name)]).random(g.size)
+            for g in chosen
+        }
     if importance == "taylor":
         found = taylor(model, groups, chosen, batches)
     else:

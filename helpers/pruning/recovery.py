@@ -67,10 +67,9 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
     norms = {}
     for name, module in twin.named_modules():
         if isinstance(module, BatchNorm) and module.track_running_stats:
+            module.train().reset_running_stats()
+            module.momentum = None  # a plain average instead of a moving one
             norms[name] = module
-    for norm in norms.values():
-        norm.train().reset_running_stats()
-        norm.momentum = None  # a plain average instead of a moving one
     for inputs in batches:
         twin(inputs.contiguous(memory_format=memory_format))
     called = {name: norm for name, norm in norms.items() if norm.num_batches_tracked}
@@ -111,14 +110,19 @@ def remove_dead_channels(
         members = [member for member in group.members if member.axis in calls]
         if not members or not all(member.axis in constants for member in members):
             continue
-        readers = [ReadChannels(twin, m, calls[m.axis], constants[m.axis]) for m in members]
         dead = np.ones(group.size, dtype=bool)
-        for reader in readers:
-            dead[reader.needed_units()] = False
+        receivers = [bias_receiver(twin, [*calls[member.axis].values()]) for member in members]
+        for member, receiver in zip(members, receivers, strict=True):
+            read = constants[member.axis][member.indices]
+            needed = read != 0  # NaN is not 0 either
+            if receiver is not None:
+                needed = read.isnan()
+            dead[member.units[needed.cpu().numpy()]] = False
         if dead.all():
             dead[0] = False
-        for reader in readers:
-            reader.give_to_receiver(dead)
+        for member, receiver in zip(members, receivers, strict=True):
+            if receiver is not None:
+                take_over(twin, member, constants[member.axis], receiver, dead)
         if dead.any():
             removed[group.name] = np.flatnonzero(dead)
     try:
@@ -128,32 +132,15 @@ def remove_dead_channels(
     return small, {name: units.tolist() for name, units in removed.items()}
 
 
-class ReadChannels:
-    """The channels of a group that a layer reads, each with its constant, or NaN."""
-
-    def __init__(
-        self, model: nn.Module, member: Member, calls: dict[str, fx.Node], constants: torch.Tensor
-    ) -> None:
-        self.member = member
-        self.constants = constants[member.indices]
-        self.filters = model.get_parameter(member.tensor).detach()[:, member.indices]
-        self.receiver = bias_receiver(model, [*calls.values()])
-
-    def needed_units(self) -> np.ndarray:
-        """The units without which the layer would answer differently."""
-        needed = self.constants != 0  # NaN is not 0 either
-        if self.receiver is not None:
-            needed = self.constants.isnan()
-        return self.member.units[needed.cpu().numpy()]
-
-    def give_to_receiver(self, dead: np.ndarray) -> None:
-        """Let the receiver add what the dead units added."""
-        gone = torch.from_numpy(dead[self.member.units])
-        if self.receiver is not None:
-            filters = self.filters[:, gone].double()
-            added = torch.einsum("oi...,i->o", filters, self.constants[gone].double())
-            tensor, sign = self.receiver
-            tensor.data += sign * added
+def take_over(
+    model: nn.Module, member: Member, constants: torch.Tensor, receiver: Receiver, dead: np.ndarray
+) -> None:
+    """Let a receiver add what a layer adds for the dead units that it reads."""
+    gone = member.indices[dead[member.units]]
+    filters = model.get_parameter(member.tensor).detach()[:, gone]
+    tensor, sign = receiver
+    added = torch.einsum("oi...,i->o", filters.double(), constants[gone].double())
+    tensor.data += sign * added
 
 
 def bias_receiver(model: nn.Module, calls: list[fx.Node]) -> Receiver | None:

@@ -116,7 +116,8 @@ class Affine:
         """Scale and zero point in a shape that broadcasts against x."""
         if self.axis is None:
             return self.scale, self.zero_point
-        shape = [-1 if d == self.axis % x.ndim else 1 for d in range(x.ndim)]
+        shape = [1] * x.ndim
+        shape[self.axis] = -1
         return self.scale.reshape(shape), self.zero_point.reshape(shape)
 
 

@@ -33,7 +33,8 @@ class Step(nn.Module):
     """One operation on codes; a subclass for each way to compute.
 
     Attributes:
-        op: what it computes, without tensors.
+        op: what it computes, without weight, bias and clamp.
+        module: what computes an operation in float; None for any other.
         sources: how its inputs are coded; None for an input that comes as float.
         has_codes: whether it encodes its output, in the way of `out`; otherwise it returns floats,
             or passes its input's codes through.
@@ -42,7 +43,8 @@ class Step(nn.Module):
 
     def __init__(self, op: PlanOp, out: Affine | None) -> None:
         super().__init__()
-        self.op = replace(op, weight=None, bias=None, clamp=None, module=None)
+        self.module = copy.deepcopy(op.module)
+        self.op = replace(op, weight=None, bias=None, clamp=None, module=self.module)
         self.has_codes = out is not None
         if out is None:
             return
@@ -91,14 +93,6 @@ class Step(nn.Module):
 
 class FloatStep(Step):
     """An operation without an integer form: in all modes it is computed in float."""
-
-    def __init__(self, op: PlanOp, out: Affine | None) -> None:
-        super().__init__(op, out)
-        self.module = copy.deepcopy(op.module)
-
-    def float_op(self) -> PlanOp:
-        """The operation with its module."""
-        return replace(self.op, module=self.module)
 
     def encode(self, y: Tensor) -> Tensor:
         """Real numbers to codes; NaN, which the module may compute, is refused."""
@@ -221,7 +215,7 @@ class Layer(IntegerStep):
 
     def factors(self) -> list[Tensor]:
         """The unit of the sums, per output channel, and that of the residual."""
-        residual = [source.scale.double() for source in self.sources[1:]]
+        _, *residual = super().factors()
         return [self.op.along_channels(self.unit), *residual]
 
     def sums(self, codes: Tensor, *residual: Tensor) -> list[Tensor]:
@@ -229,7 +223,7 @@ class Layer(IntegerStep):
         if self.op.kind == "conv":
             sums = kernels.conv_sums(codes, self.codes, self.zero_point, **self.geometry)
         else:
-            sums = kernels.linear_sums(codes, self.codes)
+            sums = codes.to(torch.int32) @ self.codes.to(torch.int32).t()
         sums = sums.reshape(len(codes), *self.op.shape)
         sums += self.op.along_channels(self.folded_bias)
         return [sums, *(code.to(torch.int32) - self.sources[1].zero_point for code in residual)]

@@ -32,11 +32,6 @@ SHAPES_KEPT = 4
 Pair = tuple[int, int]
 
 
-def linear_sums(codes: Tensor, weight: Tensor) -> Tensor:
-    """Sums of code * weight: uint8 (..., I) and int8 (O, I) to int32 (N, O)."""
-    return codes.to(torch.int32).flatten(0, -2) @ weight.to(torch.int32).t()
-
-
 def conv_sums(
     codes: Tensor,
     weight: Tensor,
@@ -64,7 +59,8 @@ def conv_sums(
 def available() -> bool:
     """Whether this build and processor run the kernels at all."""
     with contextlib.suppress(AttributeError, RuntimeError):
-        return kernels_saturate() is not None and torch.backends.mkldnn.is_available()
+        kernels_saturate()
+        return torch.backends.mkldnn.is_available()
     return False
 
 

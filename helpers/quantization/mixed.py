@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from helpers import metrics
-from helpers.dataset import input_of
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.lowering import make_plan
 from helpers.quantization.model import replay
@@ -82,7 +81,7 @@ def mixed_recipe(
 def sensitivity_scan(
     plan: Plan, images: Tensor, recipe: Recipe, progress: bool = True
 ) -> pd.DataFrame:
-    """The harm of every layer at every choice of bits.
+    """The harm of every layer at every choice of bits, on normalised images.
 
     Returns:
         A table of layer, bits, divergence (nats per image) and bytes.
@@ -94,7 +93,7 @@ def sensitivity_scan(
     }
     harm = dict.fromkeys(layers, 0.0)
     values: dict[str, Tensor] = {}
-    for x in tqdm(input_of(plan, images).split(BATCH), desc="sensitivity", disable=not progress):
+    for x in tqdm(images.split(BATCH), desc="sensitivity", disable=not progress):
         answers = plan.run(x, values.__setitem__).log_softmax(1)
         for key, layer in layers.items():
             op = plan[key[0]]
@@ -114,18 +113,14 @@ def choose_bits(scan: pd.DataFrame, weight_bytes: int) -> dict[str, int]:
     """Bits for every layer: the least harm by a `sensitivity_scan`, greedily.
 
     Args:
-        weight_bytes: what the weights of all layers may take together.
+        weight_bytes: what the weights of all layers may take together, which is no less than they
+            take with the fewest bits.
     """
     chosen = scan.loc[scan.groupby("layer", sort=False).bits.idxmax()].set_index("layer")
-    while (size := chosen.bytes.sum()) > weight_bytes:
+    while chosen.bytes.sum() > weight_bytes:
         now = chosen.loc[scan.layer].reset_index(drop=True)
         fewer = scan.bits < now.bits
         loss_per_byte = (scan.divergence - now.divergence) / (now.bytes - scan.bytes)
-        loss_per_byte = loss_per_byte[fewer]
-        if loss_per_byte.empty:
-            raise QuantizationError(
-                f"{weight_bytes} bytes are too few: {scan.bits.min()} bits everywhere take {size}"
-            )
-        best = scan.loc[loss_per_byte.idxmin()]
+        best = scan.loc[loss_per_byte[fewer].idxmin()]
         chosen.loc[best.layer] = best[chosen.columns]
     return {layer: int(bits) for layer, bits in chosen.bits.items()}

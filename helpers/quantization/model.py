@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from helpers import models
 from helpers.allocator import kept_memory
 from helpers.quantization import kernels
-from helpers.quantization.affine import Affine, QuantizationError
+from helpers.quantization.affine import Affine, QuantizationError, fit
 from helpers.quantization.integer import FloatStep, Step, make_step
 from helpers.quantization.lowering import make_plan
 from helpers.quantization.observers import calibrate
@@ -58,8 +58,7 @@ def replay(
     """
     recipe = Recipe(**recipe)
     plan = make_plan(model.eval(), input_shape, recipe)
-    zero_point = torch.tensor(0, dtype=torch.int32)
-    placeholder = Affine(torch.tensor(1.0), zero_point, recipe.activation_bits, signed=False)
+    placeholder = fit(torch.zeros(1), recipe.activation_bits, signed=False)
     edges = dict.fromkeys(plan.quantized_edges(), placeholder)
     for op in plan.layers:
         op.weight = torch.zeros_like(op.weight)
@@ -72,7 +71,7 @@ class QuantizedModel(nn.Module):
     Attributes:
         steps: the operations in order; `step(name)` finds one by its name in the float network.
         edges: how the codes on each edge are read; None for an edge that carries floats.
-        plan: the same operations without their tensors.
+        plan: the same operations without weights, biases and clamps.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from helpers.quantization.affine import Affine, QuantizationError, choose, code_range
+from helpers.quantization.affine import Affine, QuantizationError, choose, code_range, fit
 from helpers.quantization.plan import KEEPS_CODES, Plan, Recipe
 
 BATCH = 64
@@ -137,6 +137,5 @@ def calibrate(plan: Plan, images: Tensor, recipe: Recipe) -> dict[str, Affine]:
         plan.run(batch, watch)
     chosen = {}
     for edge, observer in observers.items():
-        low, high = map(torch.tensor, observer.range())
-        chosen[edge] = Affine(*choose(low, high, bits), bits, signed=False)
+        chosen[edge] = fit(torch.tensor(observer.range()), bits, signed=False)
     return {edge: chosen[origins[edge]] for edge in edges}

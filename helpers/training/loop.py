@@ -55,7 +55,6 @@ class TrainingLoop:
         self.weights = torch.ones(len(self.labels), device=self.device)
         self.last_losses = torch.full_like(self.weights, math.inf)
         self.optimizers = optimizers(model, config)
-        self.policy = autoaugment if config.autoaugment else None
 
     def run_epoch(self, epoch: int, progress: bool = False) -> dict[str, float]:
         """Train on each image once, except those of a last batch that is not full. Equal seeds give
@@ -119,13 +118,16 @@ class TrainingLoop:
         share = share_of_peak(done, self.config.epochs * self.steps_per_epoch, self.config.warmup)
         for group in chain.from_iterable(optimizer.param_groups for optimizer in self.optimizers):
             group["lr"] = group["peak"] * share
-        options = {
-            "cutout": self.config.cutout,
-            "policy": self.policy,
-            "normalization": self.normalization,
-        }
         batch = training_batch(
-            self.images, indices, epoch, generator, size, mirror=self.split.mirror, **options
+            self.images,
+            indices,
+            epoch,
+            generator,
+            size,
+            cutout=self.config.cutout,
+            policy=autoaugment if self.config.autoaugment else None,
+            normalization=self.normalization,
+            mirror=self.split.mirror,
         )
         batch = batch.contiguous(memory_format=self.form)
         lower = uses_bfloat16(self.config.precision, self.device)

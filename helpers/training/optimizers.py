@@ -37,14 +37,8 @@ class Muon(torch.optim.Optimizer):
     of one shape are made orthogonal together, since a GPU would wait for each of them alone.
     """
 
-    def __init__(
-        self,
-        filters: list[nn.Parameter],
-        lr: float,
-        momentum: float = 0.95,
-        weight_decay: float = 0.1,
-    ):
-        super().__init__(filters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+    def __init__(self, filters: list[nn.Parameter], lr: float):
+        super().__init__(filters, {"lr": lr, "momentum": 0.95, "weight_decay": 0.1})
 
     @torch.no_grad()
     def step(self) -> None:
@@ -81,12 +75,12 @@ def wide(matrix: torch.Tensor) -> torch.Tensor:
     return matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
 
 
-def orthogonal(matrices: torch.Tensor, steps: int = 5) -> torch.Tensor:
+def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
     """Newton-Schulz: bring all singular values near 1 (0.7 to 1.2) by an odd polynomial of each
     matrix of a stack.
     """
     x = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
-    for _ in range(steps):
+    for _ in range(5):
         gram = x @ x.mT
         # 3.4445 x - 4.775 (x xT) x + 2.0315 (x xT)^2 x
         factor = torch.baddbmm(gram, gram, gram, beta=-4.775, alpha=2.0315)

@@ -1,7 +1,6 @@
 """An ONNX graph under construction, with a method for each kind of operation."""
 
 from graphlib import TopologicalSorter
-from typing import NamedTuple
 
 import onnx
 import torch
@@ -24,21 +23,9 @@ ATTRIBUTES = {  # what ONNX calls the attributes of an operation
     "ceil_mode": "ceil_mode",
     "dim": "axis",
 }
-
-
-class NarrowType(NamedTuple):
-    """An integer type of few bits, and the version of ONNX that brought it."""
-
-    bits: int
-    type: int
-    opset: int
-
-
-# Narrowest first. ONNX Runtime knows 2 bits since version 1.24.
-NARROW_TYPES = (
-    NarrowType(2, TensorProto.INT2, opset=25),
-    NarrowType(4, TensorProto.INT4, opset=21),
-)
+# Integer types of few bits, narrowest first: bits, type, and the version of ONNX that brought it.
+# ONNX Runtime knows 2 bits since version 1.24.
+NARROW_TYPES = ((2, TensorProto.INT2, 25), (4, TensorProto.INT4, 21))
 
 
 class Graph:
@@ -149,13 +136,13 @@ class Graph:
         once while it loads the file, makes whole bytes of them for its kernels.
         """
         name = f"{layer.op.name}.weight.codes"
-        form = next((form for form in NARROW_TYPES if layer.bits <= form.bits), None)
-        if form is None:
-            return self.constant(name, codes)
-        packed = codes.numpy().astype(helper.tensor_dtype_to_np_dtype(form.type))
-        self.constants[name] = numpy_helper.from_array(packed, f"{name}.packed")
-        self.opset = max(self.opset, form.opset)
-        return self.node("Cast", [f"{name}.packed"], name, to=TensorProto.INT8)
+        for bits, narrow, opset in NARROW_TYPES:
+            if layer.bits <= bits:
+                packed = codes.numpy().astype(helper.tensor_dtype_to_np_dtype(narrow))
+                self.constants[name] = numpy_helper.from_array(packed, f"{name}.packed")
+                self.opset = max(self.opset, opset)
+                return self.node("Cast", [f"{name}.packed"], name, to=TensorProto.INT8)
+        return self.constant(name, codes)
 
     def conv(self, step: Layer) -> None:
         """One int8 convolution; a residual is added in float, before the one rounding."""
