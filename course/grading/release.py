@@ -34,6 +34,7 @@ HAND_IN = (
 INSTEAD_OF_GIT = {  # what README and Makefile say, and what is so of a zip file
     r"git clone .*\ncd .*": "cd course",
     "`git clone` and ": "",
+    r"The address is the one that this page shows under \*Code\*. ": "",
     "`git pull`": "unpack a newer zip file over this one",
     "After git pull": "After an update",
 }
@@ -44,7 +45,7 @@ def for_students(text: str) -> str:
     text = FOR_TEACHERS.sub("", GRADE.sub(HAND_IN, text))
     for git, unpacked in INSTEAD_OF_GIT.items():
         text = re.sub(git, unpacked, text)
-    text = re.sub(r" To change something, read \[CONTRIBUTING.*\n.*\n", "\n", text)
+    text = re.sub(r" To change something, read \[CONTRIBUTING.*", "", text)
     targets = re.findall(r"^([a-z-]+):", text, re.MULTILINE)
     text = re.sub(r"^\.PHONY: .*", f".PHONY: {' '.join(targets)}", text, flags=re.MULTILINE)
     return re.sub(r"\n{3,}", "\n\n", text)
@@ -113,9 +114,9 @@ def edition(room: Classroom, exercises: list[Exercise]) -> Path:
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in filter(None, listed.stdout.split("\0")):
             if name in ("README.md", "Makefile"):
-                archive.writestr(
-                    f"course/{name}", for_students((root / name).read_text(encoding="utf-8"))
-                )
+                entry = zipfile.ZipInfo.from_file(root / name, f"course/{name}")
+                text = for_students((root / name).read_text(encoding="utf-8"))
+                archive.writestr(entry, text, zipfile.ZIP_DEFLATED)
             elif not name.startswith(NOT_FOR_STUDENTS) and (root / name).is_file():
                 archive.write(root / name, Path("course", name))
         for exercise in exercises:

@@ -94,6 +94,8 @@ def edition(released, tmp_path_factory):
         patch.setattr(release, "release", lambda _, one: made[one.folder.name])
         with zipfile.ZipFile(release.edition(Classroom.open(folder), exercises)) as archive:
             archive.extractall(folder)
+            modes = {info.filename: info.external_attr >> 16 for info in archive.infolist()}
+    assert {f"{mode:o}" for name, mode in modes.items() if not mode & 0o044} == set()
     return folder / "course"
 
 
@@ -118,6 +120,7 @@ def test_the_guides_of_an_edition_offer_what_is_in_it_and_speak_of_no_repository
     guides = readme + makefile
     assert "\ncd course\nmake lab" in readme and not re.search(r"git (clone|pull)", guides)
     assert "work/assignments" in readme
+    assert "under *Code*" not in readme and "\n\n## Your own network" in readme
     lessons = [text_of(path.name, path.read_bytes()) for path in edition.glob("notebooks/[0-9]*")]
     of_teachers = r"INSTRUCTOR|CONTRIBUTING|tests\b|course grade"
     assert not re.search(of_teachers, "\n".join([guides, *lessons]))
