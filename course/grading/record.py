@@ -143,6 +143,16 @@ def register(room: Classroom, assignment: str, source: Path) -> Path:
     return room.folder / "release" / assignment
 
 
+def points_in_book(room: Classroom, assignment: str) -> list[tuple[str, str, float]]:
+    """Name, type and points of the graded cells that the gradebook knows; none where it is lost."""
+    if not room.gradebook.exists():
+        return []
+    with Gradebook(f"sqlite:///{room.gradebook}") as book:
+        notebooks = [n for one in book.assignments if one.name == assignment for n in one.notebooks]
+        cells = [cell for notebook in notebooks for cell in notebook.grade_cells]
+        return [(cell.name, cell.cell_type, cell.max_score) for cell in cells]
+
+
 def known_as(room: Classroom, student: str) -> str:
     """Under which name nbgrader, and so who reads written answers, knows a student."""
     names = {False: student, True: pseudonym(room, student)}

@@ -33,6 +33,7 @@ from course.grading import (
     judge,
     machine,
     record,
+    release,
 )
 from course.grading.classroom import Classroom, ClassroomError, write
 from course.grading.course import Exercise
@@ -95,6 +96,8 @@ def run(
         machine.require_unseen(room.folder)
     machine.require(boxed and scheduler is None)
     machine.clear_leftovers()
+    skeleton = skeleton_of(room, exercise)
+    release.require_released_points(room, exercise)
     name, (todo, kept) = exercise.assignment.name, _to_do(room, exercise, boxed)
     if item:
         todo = [task for task in todo if _old(room, name, task).get("work") == task.work]
@@ -109,7 +112,7 @@ def run(
     read = partial(
         intake.read,
         notebook_name=exercise.notebook.name,
-        skeleton=skeleton_of(room, exercise),
+        skeleton=skeleton,
         released=room.folder / "released" / name,
     )
     with (

@@ -1,11 +1,14 @@
 """What a run grades and what it leaves alone, with made-up grading, so no box is opened."""
 
 import json
+import shutil
+from dataclasses import replace
 from unittest.mock import Mock
 
+import nbformat
 import pytest
 
-from course.grading import export, feedback, record, runner
+from course.grading import export, feedback, handout, record, release, runner
 from course.grading.classroom import ClassroomError, pseudonym, write
 from course.grading.noteworthy import noteworthy
 from tests.course.grading.conftest import points_of
@@ -66,6 +69,46 @@ def test_one_item_is_graded_again_and_the_marks_of_the_others_stay(
     assert runner.run(room, a1) == {"graded": 1, "kept": 2} and len(graded[-1]) > 1
     with pytest.raises(ClassroomError, match="no item 'fold'; there are bn_affine, "):
         runner.run(room, a1, item="fold")
+
+
+def with_items(exercise, *items):
+    return replace(exercise, assignment=replace(exercise.assignment, items=items))
+
+
+def test_changed_points_and_items_are_released_before_anything_is_graded(room, a1, hand_in, graded):
+    hand_in("ada", {})
+    first, *rest = a1.assignment.items
+    more = with_items(a1, replace(first, points=first.points + 2), *rest)
+    numbers = f"{first.name}: {first.points + 2:g} points in specification.py, {first.points:g}"
+    remedy = ".*`grade release a1`, then `grade run a1` again"
+    for item in (None, rest[0].name):
+        with pytest.raises(ClassroomError, match=f"{numbers} in the released notebook{remedy}"):
+            runner.run(room, more, item=item)
+    with pytest.raises(ClassroomError, match=f"written answers: 5 .*{remedy}"):
+        runner.run(room, replace(a1, assignment=replace(a1.assignment, manual_points=5)))
+    added = with_items(a1, *a1.assignment.items, replace(first, name="added"))
+    said = f"added: {first.points:g} points in specification.py, none in the released notebook"
+    with pytest.raises(ClassroomError, match=said + remedy):
+        runner.run(room, added)
+    assert graded == [] and runner.run(room, a1) == {"graded": 1, "kept": 0}
+    with pytest.raises(ClassroomError, match=f"{said}.*, once hand-ins were graded"):
+        runner.run(room, added)
+    with record.Gradebook(f"sqlite:///{room.gradebook}") as book:  # one from an older backup
+        book.find_grade_cell(first.name, "a1", "a1").max_score = 3
+        book.db.commit()
+    said = f"{first.name}: {first.points:g} points in specification.py, 3 in the gradebook"
+    with pytest.raises(ClassroomError, match=said + remedy):
+        runner.run(room, a1)
+    folder = shutil.copytree(a1.folder, room.folder / "mine" / "a1")
+    shutil.copy(a1.folder.parent / handout.GUIDE, folder.parent)
+    notebook = nbformat.read(folder / "a1.ipynb", as_version=4)
+    check = next(cell for cell in notebook.cells if cell.metadata.nbgrader.grade_id == first.name)
+    check.metadata.nbgrader.points += 2
+    nbformat.write(notebook, folder / "a1.ipynb")
+    more = replace(more, folder=folder)
+    release.release(room, more)
+    assert runner.run(room, more) == {"graded": 1, "kept": 0}
+    assert record.scores(room, "a1", "ada")[first.name]["of"] == first.points + 2
 
 
 def test_whoever_reads_anonymous_answers_finds_no_name_and_points_come_home(
