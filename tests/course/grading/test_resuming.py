@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import nbformat
 import pytest
 
-from course.grading import export, feedback, handout, record, release, runner
+from course.grading import export, feedback, handout, record, release, runner, stats
 from course.grading.classroom import ClassroomError, pseudonym, write
 from course.grading.noteworthy import noteworthy
 from tests.course.grading.conftest import points_of
@@ -109,6 +109,40 @@ def test_changed_points_and_items_are_released_before_anything_is_graded(room, a
     release.release(room, more)
     assert runner.run(room, more) == {"graded": 1, "kept": 0}
     assert record.scores(room, "a1", "ada")[first.name]["of"] == first.points + 2
+
+
+def test_points_given_by_hand_to_code_stay_settled_unless_the_hand_in_changes(
+    room, a1, hand_in, graded, monkeypatch
+):
+    def row():
+        return record.scores(room, "a1", "ada")["fold_conv"]
+
+    hand_in("ada", {})
+    hand_in("ben", {})
+    runner.run(room, a1)
+    give_by_hand(room, 5, "fold_conv")
+    for version, item in (("corrected", None), ("again", "fold_conv"), ("once more", "bn_affine")):
+        monkeypatch.setattr(runner, "version", lambda name, version=version: version)
+        assert runner.run(room, a1, item=item)["graded"] == 2
+        assert row()["points"] == 5 and not row()["waiting"]
+    hand_in("ada", {"padding_answer": "At the border.", "own": "x = 1"})
+    runner.run(room, a1)
+    assert row()["points"] == 5 and row()["waiting"]
+    give_by_hand(room, 5, "padding_answer")
+    (moodle, *remarks) = export.export_for("moodle", room, [a1])
+    said = "the points given by hand, for the hand-in changed: ada's fold_conv"
+    assert any(said in remark for remark in remarks) and "ada,\n" in moodle.read_text()
+    assert not any("written answers" in remark for remark in remarks)
+    said = "ada's fold_conv: the hand-in changed, so look again at the points given by hand"
+    assert any(said in line for line in noteworthy(room, a1))
+    assert not any("written answers" in line for line in noteworthy(room, a1))
+    (page, _) = feedback.write_all(room, a1)
+    assert "Written answers are still waiting" not in page.read_text()
+    csv, page = stats.draw(room, a1)[1:]
+    assert "fold_conv,0." in csv.read_text() and "Written answers" not in page.read_text()
+    give_by_hand(room, 6, "fold_conv")
+    assert runner.run(room, a1, boxed=False)["graded"] == 2
+    assert row()["points"] == 6 and not row()["waiting"]
 
 
 def test_whoever_reads_anonymous_answers_finds_no_name_and_points_come_home(
