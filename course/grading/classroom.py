@@ -77,13 +77,14 @@ class Rules:
         extra_days: float = 0.0,
         late_days: float | None = None,
     ) -> float:
-        """Points lost by arriving late; `extra_days` are free; `late_days`, if given, counts
-        instead of dates.
+        """Points lost by arriving late; `late_days`, if given, counts instead of dates;
+        `extra_days` of either are free.
         """
         if late_days is None:
             due = self.due.get(assignment, arrived)
-            late_days = (arrived - due) / timedelta(days=1) - extra_days
-        days = max(0, math.ceil(late_days))  # each day begun counts
+            late_days = (arrived - due) / timedelta(days=1)
+        charged = round(late_days - extra_days, 9)  # 4.4 - 1.4 is a little more than 3
+        days = max(0, math.ceil(charged))  # each day begun counts
         return round(
             points
             * (1.0 if days > self.late_days else min(1.0, days * self.late_percent_per_day / 100)),

@@ -105,17 +105,20 @@ def _remark(exercise: Exercise, words: str, students: list[str]) -> list[str]:
 
 
 def _totals(room: Classroom, exercise: Exercise, remarks: list[str]) -> dict[str, str]:
-    """The points of everybody; none where nothing was handed in, nothing graded, or answers wait to
-    be read.
+    """The points of everybody; none where nothing was handed in, nothing graded, or answers or
+    points given by hand wait.
     """
-    name, found, unread = exercise.assignment.name, {}, []
+    name, found, unread, again = exercise.assignment.name, {}, [], []
     for student in roster.everybody(room, name):
         rows = record.scores(room, name, student) if room.result(name, student) else {}
         waiting = any(row["waiting"] for row in rows.values())
-        unread += [student] * waiting
+        unread += [student] * any(row["waiting"] and not row.get("again") for row in rows.values())
+        again += [f"{student}'s {item}" for item, row in rows.items() if row.get("again")]
         points = max(0.0, sum(row["points"] for row in rows.values()))
         found[student] = f"{points:g}" if rows and not waiting else ""
     remarks += _remark(exercise, "left empty until their written answers have been read", unread)
+    words = "left empty until you have looked again at the points given by hand, for the hand-in"
+    remarks += _remark(exercise, f"{words} changed", again)
     return found
 
 

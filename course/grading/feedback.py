@@ -171,7 +171,7 @@ def _when(room: Classroom, assignment: str, student: str) -> str:
     person = roster.read(room).get(student) or roster.Listed(student)
     extra, late = person.lateness(assignment)
     if late is not None:
-        return f"{late:g} days late" if late > 0 else "in time"
+        return f"{late - extra:g} days late" if late > extra else "in time"
     arrived = f"{collect.arrival(room, assignment, student):{DATE}} UTC"
     if due := room.rules.due.get(assignment):
         arrived += f"; it was due {due.astimezone(UTC) + timedelta(days=extra):{DATE}} UTC"
@@ -181,8 +181,10 @@ def _when(room: Classroom, assignment: str, student: str) -> str:
 def _summary(scores: dict, exercise: Exercise) -> str:
     total = sum(row["points"] for row in scores.values())
     words = f"<p><strong>{total:g} of {exercise.assignment.points:g} points.</strong>"
-    if any(row["waiting"] for row in scores.values()):
+    if any(row["waiting"] and not row.get("again") for row in scores.values()):
         words += " Written answers are still waiting to be read."
+    if any(row.get("again") for row in scores.values()):
+        words += " Points given by hand are still waiting to be looked at again."
     if late := scores["late penalty"]["points"]:
         words += f" {-late:g} points were taken off because the submission was late."
     return words + "</p>"

@@ -43,7 +43,11 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
         f"{s!r} in submitted/ was left out: rename the folder to letters and digits"
         for s in sorted(odd)
     ]
-    if unread := record.unread(room, name):
+    unread, again = record.waiting(room, name)
+    if unread:
         lines.append(f"written answers that nobody has read yet: those of {unread} hand-ins")
+    lines += [
+        f"{one}: the hand-in changed, so look again at the points given by hand" for one in again
+    ]
     shown = [f"  {handed_in.shown(line, 500)}" for line in lines]
     return ["Please look at these before the marks go out:", *shown] if lines else []

@@ -21,7 +21,7 @@ from typing import Any
 
 import nbformat
 from nbformat.v4 import new_output
-from nbgrader.api import Gradebook, MissingEntry
+from nbgrader.api import Grade, Gradebook, MissingEntry
 from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import CheckCellMetadata, NbGraderPreprocessor, SaveAutoGrades
@@ -69,11 +69,12 @@ class AwardPoints(NbGraderPreprocessor):
 
 
 class SaveMarks(SaveAutoGrades):
-    """Write the marks into the gradebook; a written answer that was read, and is as it was, does
-    not wait once more.
+    """Write the marks into the gradebook; what somebody gave points for by hand, and is as it was,
+    does not wait once more.
     """
 
     same_words = Bool(help="whether the written answers are those of last time")
+    same_hand_in = Bool(help="whether all that was handed in is as it was last time")
 
     def preprocess(self, nb, resources):
         """Take all marks; texts in cells of the student's own may be written answers, so somebody
@@ -87,12 +88,13 @@ class SaveMarks(SaveAutoGrades):
         place = (self.notebook_id, self.assignment_id, self.student_id)
         grade = self.gradebook.find_grade(cell.metadata["nbgrader"]["grade_id"], *place)
         written = cell.cell_type == "markdown"
-        read = written and grade.manual_score is not None and not grade.needs_manual_grade
+        settled = grade.manual_score is not None and not grade.needs_manual_grade
+        same = self.same_words if written else self.same_hand_in
         super()._add_score(cell, resources)
         grade.needs_manual_grade |= (
             written and self.own_words
         )  # where nbgrader settles a cell left as it was with 0
-        grade.needs_manual_grade &= not (read and self.same_words)  # what comes next commits it
+        grade.needs_manual_grade &= not (settled and same)  # what comes next commits it
 
 
 def _coursedir(room: Classroom, assignment: str, student: str = "*") -> CourseDirectory:
@@ -143,6 +145,16 @@ def register(room: Classroom, assignment: str, source: Path) -> Path:
     return room.folder / "release" / assignment
 
 
+def points_in_book(room: Classroom, assignment: str) -> list[tuple[str, str, float]]:
+    """Name, type and points of the graded cells that the gradebook knows; none where it is lost."""
+    if not room.gradebook.exists():
+        return []
+    with Gradebook(f"sqlite:///{room.gradebook}") as book:
+        notebooks = [n for one in book.assignments if one.name == assignment for n in one.notebooks]
+        cells = [cell for notebook in notebooks for cell in notebook.grade_cells]
+        return [(cell.name, cell.cell_type, cell.max_score) for cell in cells]
+
+
 def known_as(room: Classroom, student: str) -> str:
     """Under which name nbgrader, and so who reads written answers, knows a student."""
     names = {False: student, True: pseudonym(room, student)}
@@ -164,9 +176,10 @@ def enter(
     points: dict[str, float],
     arrived: datetime,
     same_words: bool = False,
+    same_hand_in: bool = False,
 ) -> None:
-    """Enter a graded submission, a rebuilt notebook; manual scores stay, and with `same_words` wait
-    no second time.
+    """Enter a graded submission, a rebuilt notebook; manual scores stay, and wait no second time:
+    with `same_words` those of written answers, with `same_hand_in` those of code.
     """
     student = known_as(room, student)
     folder = room.folder / "checked" / student / assignment
@@ -178,24 +191,38 @@ def enter(
     converter.sanitize_preprocessors = [CheckCellMetadata]
     converter.autograde_preprocessors = [
         AwardPoints(points=points),
-        SaveMarks(same_words=same_words),
+        SaveMarks(same_words=same_words, same_hand_in=same_hand_in),
     ]
     with _nbgrader(f"autograde of {student}'s {assignment}"):
         converter.start()
 
 
-def unread(room: Classroom, assignment: str) -> int:
-    """How many hand-ins have written answers that nobody has read yet."""
+def waiting(room: Classroom, assignment: str) -> tuple[int, list[str]]:
+    """How many hand-ins have written answers that nobody has read yet, and whose code has points
+    given by hand that wait for another look, such as "ada's fold_conv".
+    """
     if not room.gradebook.exists():
-        return 0
-    known = {known_as(room, student) for student in room.students(assignment)}
+        return 0, []
+    known = {known_as(room, student): student for student in room.students(assignment)}
+    unread, again = 0, []
     with Gradebook(f"sqlite:///{room.gradebook}") as book:
-        found = book.assignment_submissions(assignment)
-        return sum(one.needs_manual_grade for one in found if one.student_id in known)
+        for one in book.assignment_submissions(assignment):
+            if one.student_id not in known or not one.needs_manual_grade:
+                continue
+            grades = [grade for notebook in one.notebooks for grade in notebook.grades]
+            left = [grade for grade in grades if grade.needs_manual_grade]
+            unread += any(not _is_code(grade) for grade in left)
+            whose = known[one.student_id]
+            again += [f"{whose}'s {grade.name}" for grade in left if _is_code(grade)]
+    return unread, sorted(again)
+
+
+def _is_code(grade: Grade) -> bool:
+    return grade.cell.cell_type == "code"
 
 
 def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
-    """What the gradebook holds of each graded cell.
+    """What the gradebook holds of each graded cell; `again` where points given to code wait.
 
     The late penalty is worked out anew: points by hand count, too.
     """
@@ -223,7 +250,8 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
                         "of": grade.max_score,
                         "comment": comments.get(grade.name) or "",
                     }
-                    rows[grade.name] = row | {"waiting": bool(grade.needs_manual_grade)}
+                    waits = bool(grade.needs_manual_grade)
+                    rows[grade.name] = row | {"waiting": waits, "again": waits and _is_code(grade)}
                 late = room.rules.penalty(
                     assignment, arrived, notebook.score, *person.lateness(assignment)
                 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 
 from course.grading import record
-from course.grading.classroom import Classroom, write
+from course.grading.classroom import Classroom, ClassroomError, write
 from course.grading.course import FOLDER, Exercise
 from course.grading.handout import hand_out
 
@@ -38,6 +38,8 @@ INSTEAD_OF_GIT = {  # what README and Makefile say, and what is so of a zip file
     "`git pull`": "unpack a newer zip file over this one",
     "After git pull": "After an update",
 }
+
+WRITTEN = "written answers"
 
 
 def for_students(text: str) -> str:
@@ -82,6 +84,42 @@ def verify(exercise: Exercise) -> None:
         )
     if missing := [name for name in wanted if f"{name}_solution" not in cells]:
         raise ValueError(f"{exercise.notebook.name} has no cell <name>_solution for {missing}")
+
+
+def require_released_points(room: Classroom, exercise: Exercise) -> None:
+    """Refuse to grade where items or points of the specification are not those of the release."""
+    assignment, name = exercise.assignment, exercise.assignment.name
+    path = room.folder / "released" / name / exercise.notebook.name
+    marked = [
+        (cell.metadata.nbgrader.grade_id, cell.cell_type, cell.metadata.nbgrader.points)
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.metadata.get("nbgrader", {}).get("grade")
+    ]
+    wanted = {item.name: item.points for item in assignment.items}
+    wanted[WRITTEN] = assignment.manual_points
+    in_book = record.points_in_book(room, name)
+    for where, cells in (("released notebook", marked), ("gradebook", in_book or marked)):
+        found = {item: points for item, kind, points in cells if kind == "code"}
+        found[WRITTEN] = sum(points for _, kind, points in cells if kind == "markdown")
+        changed = [
+            f"{item}: {_points(wanted, item)} points in specification.py, {_points(found, item)}"
+            f" in the {where}"
+            for item in dict.fromkeys([*wanted, *found])
+            if wanted.get(item) != found.get(item)
+        ]
+        if not changed:
+            continue
+        remedy = f"`grade release {name}`, then `grade run {name}` again"
+        if wanted.keys() != found.keys() and any((room.folder / "results" / name).glob("*.json")):
+            remedy = (
+                "the gradebook takes no new items, and loses none, once hand-ins were graded: undo"
+                " that, or grade in a class folder of its own (`--folder`, `--new`)"
+            )
+        raise ClassroomError(f"nothing was graded. {'; '.join(changed)}. Remedy: {remedy}")
+
+
+def _points(by_item: dict[str, float], item: str) -> str:
+    return f"{by_item[item]:g}" if item in by_item else "none"
 
 
 def release(room: Classroom, exercise: Exercise) -> Path:

@@ -33,6 +33,7 @@ from course.grading import (
     judge,
     machine,
     record,
+    release,
 )
 from course.grading.classroom import Classroom, ClassroomError, write
 from course.grading.course import Exercise
@@ -48,6 +49,7 @@ class Task:
     """Whose hand-in is graded; `work` stands for it and its inputs, `mark` for the code, too."""
 
     student: str
+    hand_in: str
     work: str
     mark: str
 
@@ -95,6 +97,8 @@ def run(
         machine.require_unseen(room.folder)
     machine.require(boxed and scheduler is None)
     machine.clear_leftovers()
+    skeleton = skeleton_of(room, exercise)
+    release.require_released_points(room, exercise)
     name, (todo, kept) = exercise.assignment.name, _to_do(room, exercise, boxed)
     if item:
         todo = [task for task in todo if _old(room, name, task).get("work") == task.work]
@@ -109,7 +113,7 @@ def run(
     read = partial(
         intake.read,
         notebook_name=exercise.notebook.name,
-        skeleton=skeleton_of(room, exercise),
+        skeleton=skeleton,
         released=room.folder / "released" / name,
     )
     with (
@@ -160,7 +164,7 @@ def _to_do(room: Classroom, exercise: Exercise, boxed: bool | None) -> tuple[lis
         way = old.get("boxed") if boxed is None else boxed
         hand_in = handed_in.fingerprint(room.submission(student, name))
         work = _digest(room.secret, released, way, hand_in)
-        task = Task(student, work, mark=_digest(code, work))
+        task = Task(student, hand_in, work, mark=_digest(code, work))
         if old.get("fingerprint") == task.mark:
             kept += 1
         else:
@@ -250,13 +254,15 @@ def _keep(
     """Enter the points in the gradebook, then write the result; of one item, beside the others."""
     student, old, words = task.student, _old(room, name, task), words_of(submission.notebook)
     same_words = old.get("words") == words
+    same_hand_in = old.get("hand_in") == task.hand_in or old.get("work") == task.work
     failed = submission.readable and not result.get("readable", True)  # the grader
     if item and not failed:
         result = old | {"items": old["items"] | result["items"]}
     arrived = collect.arrival(room, name, student)
     points = {item: row["points"] for item, row in result["items"].items()}
-    record.enter(room, name, student, submission.notebook, points, arrived, same_words)
-    result |= {"student": student, "assignment": name, "words": words}
+    same = {"same_words": same_words, "same_hand_in": same_hand_in}
+    record.enter(room, name, student, submission.notebook, points, arrived, **same)
+    result |= {"student": student, "assignment": name, "words": words, "hand_in": task.hand_in}
     result |= {"graded": datetime.now(UTC).isoformat(timespec="seconds")}
     result |= {"versions": {"python": platform.python_version(), "torch": torch.__version__}}
     result |= {"work": task.work, "fingerprint": task.mark}

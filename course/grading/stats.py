@@ -45,7 +45,9 @@ def draw(room: Classroom, exercise: Exercise) -> list[Path]:
     marks = table(room, [name])
     if marks.empty:
         raise NotReadyError(f"no submission of {name} has been graded yet: run `grade run` first")
-    unread = marks["item"].isin(marks.loc[marks["waiting"], "item"])  # neither easy nor hard
+    code = marks["item"].isin([item.name for item in exercise.assignment.items])
+    waiting = marks.loc[marks["waiting"] & ~code, "item"]
+    unread = marks["item"].isin(waiting)  # neither easy nor hard
     statistics = item_statistics(marks.assign(points=marks["points"].mask(unread)))
     read, note = (
         marks[~unread],

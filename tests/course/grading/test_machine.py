@@ -119,6 +119,11 @@ def test_each_day_begun_costs_after_the_days_that_one_student_was_given(tmp_path
         arrived = DUE + timedelta(seconds=seconds)
         assert rules.penalty("a1", arrived, 80) == lost and rules.penalty("a2", arrived, 80) == 0
         assert rules.penalty("a1", arrived + timedelta(days=7), 80, extra_days=7) == lost
+        days = max(0, seconds / 86400)  # that the system shows; the list's extra days come off
+        assert rules.penalty("a1", DUE, 80, 0, days) == lost
+        assert rules.penalty("a1", DUE, 80, 7, days + 7) == lost
+        assert rules.penalty("a1", DUE, 80, 7, 5) == 0
+        assert rules.penalty("a1", DUE, 80, 1.4, 4.4) == 24  # 3 days, whatever floats make of it
 
 
 WRONG_SETTINGS = [

@@ -1,11 +1,14 @@
 """What a run grades and what it leaves alone, with made-up grading, so no box is opened."""
 
 import json
+import shutil
+from dataclasses import replace
 from unittest.mock import Mock
 
+import nbformat
 import pytest
 
-from course.grading import export, feedback, record, runner
+from course.grading import export, feedback, handout, record, release, runner, stats
 from course.grading.classroom import ClassroomError, pseudonym, write
 from course.grading.noteworthy import noteworthy
 from tests.course.grading.conftest import points_of
@@ -66,6 +69,80 @@ def test_one_item_is_graded_again_and_the_marks_of_the_others_stay(
     assert runner.run(room, a1) == {"graded": 1, "kept": 2} and len(graded[-1]) > 1
     with pytest.raises(ClassroomError, match="no item 'fold'; there are bn_affine, "):
         runner.run(room, a1, item="fold")
+
+
+def with_items(exercise, *items):
+    return replace(exercise, assignment=replace(exercise.assignment, items=items))
+
+
+def test_changed_points_and_items_are_released_before_anything_is_graded(room, a1, hand_in, graded):
+    hand_in("ada", {})
+    first, *rest = a1.assignment.items
+    more = with_items(a1, replace(first, points=first.points + 2), *rest)
+    numbers = f"{first.name}: {first.points + 2:g} points in specification.py, {first.points:g}"
+    remedy = ".*`grade release a1`, then `grade run a1` again"
+    for item in (None, rest[0].name):
+        with pytest.raises(ClassroomError, match=f"{numbers} in the released notebook{remedy}"):
+            runner.run(room, more, item=item)
+    with pytest.raises(ClassroomError, match=f"written answers: 5 .*{remedy}"):
+        runner.run(room, replace(a1, assignment=replace(a1.assignment, manual_points=5)))
+    added = with_items(a1, *a1.assignment.items, replace(first, name="added"))
+    said = f"added: {first.points:g} points in specification.py, none in the released notebook"
+    with pytest.raises(ClassroomError, match=said + remedy):
+        runner.run(room, added)
+    assert graded == [] and runner.run(room, a1) == {"graded": 1, "kept": 0}
+    with pytest.raises(ClassroomError, match=f"{said}.*, once hand-ins were graded"):
+        runner.run(room, added)
+    with record.Gradebook(f"sqlite:///{room.gradebook}") as book:  # one from an older backup
+        book.find_grade_cell(first.name, "a1", "a1").max_score = 3
+        book.db.commit()
+    said = f"{first.name}: {first.points:g} points in specification.py, 3 in the gradebook"
+    with pytest.raises(ClassroomError, match=said + remedy):
+        runner.run(room, a1)
+    folder = shutil.copytree(a1.folder, room.folder / "mine" / "a1")
+    shutil.copy(a1.folder.parent / handout.GUIDE, folder.parent)
+    notebook = nbformat.read(folder / "a1.ipynb", as_version=4)
+    check = next(cell for cell in notebook.cells if cell.metadata.nbgrader.grade_id == first.name)
+    check.metadata.nbgrader.points += 2
+    nbformat.write(notebook, folder / "a1.ipynb")
+    more = replace(more, folder=folder)
+    release.release(room, more)
+    assert runner.run(room, more) == {"graded": 1, "kept": 0}
+    assert record.scores(room, "a1", "ada")[first.name]["of"] == first.points + 2
+
+
+def test_points_given_by_hand_to_code_stay_settled_unless_the_hand_in_changes(
+    room, a1, hand_in, graded, monkeypatch
+):
+    def row():
+        return record.scores(room, "a1", "ada")["fold_conv"]
+
+    hand_in("ada", {})
+    hand_in("ben", {})
+    runner.run(room, a1)
+    give_by_hand(room, 5, "fold_conv")
+    for version, item in (("corrected", None), ("again", "fold_conv"), ("once more", "bn_affine")):
+        monkeypatch.setattr(runner, "version", lambda name, version=version: version)
+        assert runner.run(room, a1, item=item)["graded"] == 2
+        assert row()["points"] == 5 and not row()["waiting"]
+    hand_in("ada", {"padding_answer": "At the border.", "own": "x = 1"})
+    runner.run(room, a1)
+    assert row()["points"] == 5 and row()["waiting"]
+    give_by_hand(room, 5, "padding_answer")
+    (moodle, *remarks) = export.export_for("moodle", room, [a1])
+    said = "the points given by hand, for the hand-in changed: ada's fold_conv"
+    assert any(said in remark for remark in remarks) and "ada,\n" in moodle.read_text()
+    assert not any("written answers" in remark for remark in remarks)
+    said = "ada's fold_conv: the hand-in changed, so look again at the points given by hand"
+    assert any(said in line for line in noteworthy(room, a1))
+    assert not any("written answers" in line for line in noteworthy(room, a1))
+    (page, _) = feedback.write_all(room, a1)
+    assert "Written answers are still waiting" not in page.read_text()
+    csv, page = stats.draw(room, a1)[1:]
+    assert "fold_conv,0." in csv.read_text() and "Written answers" not in page.read_text()
+    give_by_hand(room, 6, "fold_conv")
+    assert runner.run(room, a1, boxed=False)["graded"] == 2
+    assert row()["points"] == 6 and not row()["waiting"]
 
 
 def test_whoever_reads_anonymous_answers_finds_no_name_and_points_come_home(

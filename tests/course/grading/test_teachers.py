@@ -93,12 +93,14 @@ def test_the_class_list_says_who_has_more_time(tmp_path):
     room = Classroom.open(tmp_path)
     text = (
         f"{HEADER[:-1]},late_days_a1\nada,1001,Ada"
-        ' Lovelace,A,1,"2,5",,\nben,1002,,B,,1,7,3\ncy,1003,,,,,,\n'
+        ' Lovelace,A,1,"2,5",,\nben,1002,,B,,1,7,3\ncy,1003,,,,,,\ndot,1004,,,,,5,6\n'
     )
     (room.folder / roster.FILE).write_text(text)
     people = roster.read(room)
     assert [people[s].lateness("a1") for s in ("ada", "ben", "cy")] == [(2.5, 0), (7, 3), (0, 0)]
     assert people["ben"].lateness("a2") == (1, None) and people["ada"].name == "Ada Lovelace"
+    for student, shown in {"ada": "in time", "ben": "in time", "dot": "1 days late"}.items():
+        assert feedback._when(room, "a1", student) == shown
     (room.folder / roster.FILE).write_text(
         "name\tid\nAda L\t1\n\t\n\t \n"
     )  # a table with tabs and empty rows
@@ -108,7 +110,9 @@ def test_the_class_list_says_who_has_more_time(tmp_path):
 WRONG_LISTS = {
     "id,section\n1,A\n": "the columns are id, section",
     "student,extra\nada,1\n": "the columns are student, extra",
-    "student,id\nada,1\nada,2\n": "line 3: ada is listed twice; give each line a `student`",
+    "student,id\nada,1\nada,2\n": (
+        "line 3: ada is listed twice; give each line a `student` of its own"
+    ),
     "student;id\nada;1\n;2\n": "line 3: neither",
     "": "the columns are missing; use student, id",
     "name,id\nAda B,1\nAda B,2\n": "line 3: Ada B is listed twice",
