@@ -171,7 +171,8 @@ def _when(room: Classroom, assignment: str, student: str) -> str:
     person = roster.read(room).get(student) or roster.Listed(student)
     extra, late = person.lateness(assignment)
     if late is not None:
-        return f"{late - extra:g} days late" if late > extra else "in time"
+        days = max(0.0, late - extra)
+        return f"{days:g} day{'s' * (days != 1)} late" if days else "in time"
     arrived = f"{collect.arrival(room, assignment, student):{DATE}} UTC"
     if due := room.rules.due.get(assignment):
         arrived += f"; it was due {due.astimezone(UTC) + timedelta(days=extra):{DATE}} UTC"

@@ -168,7 +168,7 @@ def test_whoever_reads_anonymous_answers_finds_no_name_and_points_come_home(
     assert "zebulon" not in str(page) + page.read_text() and known[0] in page.read_text()
     (page,) = feedback.write_all(room, a1)
     assert page.name == "zebulon.html" and "zebulon, handed in" in page.read_text()
-    for days, words in (("", "handed in in time<"), ("2", "handed in 2 days late<")):
+    for days, words in (("1", "in in time<"), ("2", "in 1 day late<"), ("3", "in 2 days late<")):
         listed = f"student,extra_days,late_days_a1\nzebulon,1,{days}\n"
         (room.folder / "class_list.csv").write_text(listed)
         assert words in feedback.write_all(room, a1)[0].read_text()
