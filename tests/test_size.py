@@ -27,7 +27,7 @@ BUDGETS = {
     "helpers/plots": 5_550,
     "helpers/training": 7_150,
     "helpers/checks": 5_110,
-    "course": 86_970,
+    "course": 86_980,
     "course/benchmarks": 16_210,
     "course/commands": 9_280,
     "course/grading": 32_600,
