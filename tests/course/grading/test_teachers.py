@@ -99,7 +99,7 @@ def test_the_class_list_says_who_has_more_time(tmp_path):
     people = roster.read(room)
     assert [people[s].lateness("a1") for s in ("ada", "ben", "cy")] == [(2.5, 0), (7, 3), (0, 0)]
     assert people["ben"].lateness("a2") == (1, None) and people["ada"].name == "Ada Lovelace"
-    for student, shown in {"ada": "in time", "ben": "in time", "dot": "1 days late"}.items():
+    for student, shown in {"ada": "in time", "ben": "in time", "dot": "1 day late"}.items():
         assert feedback._when(room, "a1", student) == shown
     (room.folder / roster.FILE).write_text(
         "name\tid\nAda L\t1\n\t\n\t \n"
