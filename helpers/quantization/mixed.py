@@ -113,14 +113,18 @@ def choose_bits(scan: pd.DataFrame, weight_bytes: int) -> dict[str, int]:
     """Bits for every layer: the least harm by a `sensitivity_scan`, greedily.
 
     Args:
-        weight_bytes: what the weights of all layers may take together, which is no less than they
-            take with the fewest bits.
+        weight_bytes: what the weights of all layers may take together.
     """
     chosen = scan.loc[scan.groupby("layer", sort=False).bits.idxmax()].set_index("layer")
-    while chosen.bytes.sum() > weight_bytes:
+    while (size := chosen.bytes.sum()) > weight_bytes:
         now = chosen.loc[scan.layer].reset_index(drop=True)
         fewer = scan.bits < now.bits
         loss_per_byte = (scan.divergence - now.divergence) / (now.bytes - scan.bytes)
-        best = scan.loc[loss_per_byte[fewer].idxmin()]
+        loss_per_byte = loss_per_byte[fewer]
+        if loss_per_byte.empty:
+            raise QuantizationError(
+                f"{weight_bytes} bytes are too few: {scan.bits.min()} bits everywhere take {size}"
+            )
+        best = scan.loc[loss_per_byte.idxmin()]
         chosen.loc[best.layer] = best[chosen.columns]
     return {layer: int(bits) for layer, bits in chosen.bits.items()}

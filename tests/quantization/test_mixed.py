@@ -27,6 +27,10 @@ def test_greedy_choice_gives_up_the_bits_that_matter_least_and_sees_a_jump_behin
     assert choose_bits(scan, 209) == {"a": 8, "b": 4, "c": 8}
     assert choose_bits(scan, 159) == {"a": 4, "b": 4, "c": 8}  # a loses less per byte than c
     assert choose_bits(scan, 105) == {"a": 4, "b": 4, "c": 4}
+    with pytest.raises(
+        QuantizationError, match="104 bytes are too few: 4 bits everywhere take 105"
+    ):
+        choose_bits(scan, 104)
     scan = table(a=[(8, 0.0, 80), (6, 0.5, 60), (4, 0.5, 40)], b=[(8, 0.0, 80), (4, 0.7, 40)])
     assert choose_bits(scan, 120) == {"a": 4, "b": 8}
 
