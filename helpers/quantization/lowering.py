@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from helpers import passes
+from helpers.dataset import normalization_of
 from helpers.graphs.effects import is_torch, nodes_in
 from helpers.graphs.errors import UnsupportedCase
 from helpers.graphs.operations import bare_name, called_module, is_in_place
@@ -49,6 +50,7 @@ def make_plan(
             " whose forward calls the network and picks one, as in self.network(images)['out']"
         )
     plan = Plan([], tuple(input_shape))
+    plan.input_normalization = normalization_of(model)
     needed = {edges[output]}
     for node in reversed(edges):
         if edges[node] in needed - {INPUT}:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from helpers import metrics
+from helpers.dataset import input_of
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.lowering import make_plan
 from helpers.quantization.model import replay
@@ -81,7 +82,7 @@ def mixed_recipe(
 def sensitivity_scan(
     plan: Plan, images: Tensor, recipe: Recipe, progress: bool = True
 ) -> pd.DataFrame:
-    """The harm of every layer at every choice of bits, on normalised images.
+    """The harm of every layer at every choice of bits.
 
     Returns:
         A table of layer, bits, divergence (nats per image) and bytes.
@@ -93,7 +94,7 @@ def sensitivity_scan(
     }
     harm = dict.fromkeys(layers, 0.0)
     values: dict[str, Tensor] = {}
-    for x in tqdm(images.split(BATCH), desc="sensitivity", disable=not progress):
+    for x in tqdm(input_of(plan, images).split(BATCH), desc="sensitivity", disable=not progress):
         answers = plan.run(x, values.__setitem__).log_softmax(1)
         for key, layer in layers.items():
             op = plan[key[0]]
