@@ -18,23 +18,23 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_130,
+    "helpers": 92_170,
     "helpers/graphs": 11_960,
     "helpers/models": 5_890,
     "helpers/passes": 10_530,
     "helpers/pruning": 14_110,
-    "helpers/quantization": 20_740,
+    "helpers/quantization": 20_780,
     "helpers/plots": 5_550,
     "helpers/training": 7_150,
     "helpers/checks": 5_110,
     "course": 86_980,
     "course/benchmarks": 16_210,
     "course/commands": 9_280,
-    "course/grading": 32_600,
+    "course/grading": 32_610,
     "course/lessons": 6_580,
     "course/publish": 8_360,
     "course/reference": 11_290,
-    "tests": 211_320,
+    "tests": 211_400,
     "notebooks": 63_940,
 }
 TOKENS_A_LINE = 11

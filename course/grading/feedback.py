@@ -171,7 +171,7 @@ def _when(room: Classroom, assignment: str, student: str) -> str:
     person = roster.read(room).get(student) or roster.Listed(student)
     extra, late = person.lateness(assignment)
     if late is not None:
-        days = max(0.0, late - extra)
+        days = round(max(0.0, late - extra), 9)  # as in the penalty
         return f"{days:g} day{'s' * (days != 1)} late" if days else "in time"
     arrived = f"{collect.arrival(room, assignment, student):{DATE}} UTC"
     if due := room.rules.due.get(assignment):

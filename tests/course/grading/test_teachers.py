@@ -94,12 +94,15 @@ def test_the_class_list_says_who_has_more_time(tmp_path):
     text = (
         f"{HEADER[:-1]},late_days_a1\nada,1001,Ada"
         ' Lovelace,A,1,"2,5",,\nben,1002,,B,,1,7,3\ncy,1003,,,,,,\ndot,1004,,,,,5,6\n'
+        "eve,1005,,,,,1.3,2.3\n"
     )
     (room.folder / roster.FILE).write_text(text)
     people = roster.read(room)
     assert [people[s].lateness("a1") for s in ("ada", "ben", "cy")] == [(2.5, 0), (7, 3), (0, 0)]
     assert people["ben"].lateness("a2") == (1, None) and people["ada"].name == "Ada Lovelace"
-    for student, shown in {"ada": "in time", "ben": "in time", "dot": "1 day late"}.items():
+    assert people["eve"].lateness("a1") == (1.3, 2.3)  # which differ by a little less than 1
+    shown_of = {"ada": "in time", "ben": "in time", "dot": "1 day late", "eve": "1 day late"}
+    for student, shown in shown_of.items():
         assert feedback._when(room, "a1", student) == shown
     (room.folder / roster.FILE).write_text(
         "name\tid\nAda L\t1\n\t\n\t \n"
