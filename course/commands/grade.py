@@ -185,6 +185,8 @@ def _feedback(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> 
     pages = feedback.write_all(room, exercise, args.pseudonyms)
     folder = pages[0].parent if pages else room.folder / "feedback"
     yield f"{exercise.assignment.name}: {len(pages)} pages in {folder}"
+    if not args.pseudonyms and (bundle := feedback.write_for_moodle(room, exercise)):
+        yield f"for Moodle, in its folders: {bundle}"
     yield from runner.pending(room, exercise)
     yield from noteworthy(room, exercise)
 

@@ -107,7 +107,7 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
 def _look_at(assignment: str, paths: list[Path], student: str, remark: str) -> HandIn:
     """When a hand-in came, and whether it can be graded; without its student where it is none."""
     hand_in, path = (
-        HandIn(paths, ", ".join(shown(path.name) for path in paths), remark=remark),
+        HandIn(paths, ", ".join(shown(path.name, 255) for path in paths), remark=remark),
         paths[0],
     )
     try:
@@ -248,11 +248,26 @@ def arrival(room: Classroom, assignment: str, student: str) -> datetime:
 
 def remarks(room: Classroom, assignment: str) -> list[str]:
     """What the last `collect` had to say about hand-ins that it could not take as they were."""
-    path = room.folder / "collected" / f"{assignment}.csv"
-    rows = (
-        csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()) if path.exists() else ()
-    )
+    rows = _table(room, assignment)
     return [f"{row['entry']} was {row['became']}: {row['remark']}" for row in rows if row["remark"]]
+
+
+def moodle_folders(room: Classroom, assignment: str) -> dict[str, str]:
+    """By student, the folder in Moodle's download in which the hand-in that counts lay."""
+    return {
+        row["student"]: row["entry"]
+        for row in _table(room, assignment)
+        if row["became"] in ("collected", "unchanged")
+        and (match := roster.MOODLE.fullmatch(row["entry"]))
+        and not match["file"]
+    }
+
+
+def _table(room: Classroom, assignment: str) -> list[dict[str, str]]:
+    """What the last `collect` wrote, a row for each entry."""
+    path = room.folder / "collected" / f"{assignment}.csv"
+    text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
+    return [*csv.DictReader(text.splitlines())]
 
 
 # The marks of the cells for answers, which no two assignments share.

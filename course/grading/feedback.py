@@ -1,6 +1,8 @@
 """Pages that are safe whoever wrote what is on them: one per student, the Formgrader's cells."""
 
 import html
+import io
+import zipfile
 from datetime import UTC, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
@@ -138,6 +140,23 @@ def write_all(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> 
             pages.append(path)
     room.log("feedback", assignment=name, students=len(pages))
     return pages
+
+
+def write_for_moodle(room: Classroom, exercise: Exercise) -> Path | None:
+    """Put the pages of hand-ins that came in Moodle's folders into a zip file that Moodle takes
+    back; None where no hand-in did.
+    """
+    name, data = exercise.assignment.name, io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for student, folder in collect.moodle_folders(room, name).items():
+            page = room.folder / "feedback" / name / f"{student}.html"
+            if page.exists():
+                archive.write(page, Path(folder, f"{name}.html"))
+    if not archive.namelist():
+        return None
+    path = room.folder / "feedback" / f"{name}_moodle.zip"
+    write(path, data.getvalue())
+    return path
 
 
 def render(room: Classroom, exercise: Exercise, student: str, result: dict, shown: str = "") -> str:

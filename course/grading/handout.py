@@ -37,6 +37,7 @@ def visible_answers(exercise: Exercise) -> bytes:
             "forbidden": list(item.forbidden),
             "tolerance": tolerance,
             "python": list(sys.version_info[:2]),
+            "seconds": item.seconds,
         }
         items[item.name] = rules | {"hints": [item.nudge, item.hint], "cases": cases}
     return wire.encode(items)

@@ -5,6 +5,7 @@ check("name of the exercise")
 """
 
 import sys
+import time
 import traceback
 from collections import Counter
 from pathlib import Path
@@ -31,6 +32,7 @@ def check(name):
     if item["function"] not in vars(__main__):
         print(f"{name}: there is no function called {item['function']} yet")
         return
+    began = time.process_time()
     # Read again each time: an answer that changes its inputs must not change the next try.
     for case in wire.decode(wire.encode(item["cases"])):
         right, words = _try(name, item, case)
@@ -42,6 +44,8 @@ def check(name):
     if sys.version_info[:2] > tuple(item["python"]):
         major, minor = item["python"]
         absent += f" (grading has Python {major}.{minor}: what is newer fails there)"
+    if (spent := time.process_time() - began) > item["seconds"]:
+        absent += f" (it computed for {spent:.0f} s; grading ends it after {item['seconds']:g} s)"
     print(f"{name}: {words}{absent}")
 
 

@@ -100,7 +100,7 @@ def read(
     given = (
         {path.name for path in released.iterdir()} if released else set()
     )  # of another release or line ends, too
-    submission.notes += newer_python(data)
+    submission.notes += newer_python(data) + defined_again(submission.code, answers)
     code = "\n".join(cell["source"] for cell in submission.code)
     submission.files = {
         name: data
@@ -118,6 +118,20 @@ def newer_python(notebook: bytes) -> list[str]:
         return []
     words = f"Your notebook was saved by Python 3.{int(saved[1])} and is graded by Python"
     return [f"{words} 3.{sys.version_info.minor}: what is newer than that fails."]
+
+
+def defined_again(code: list[dict[str, str]], answers: set[str]) -> list[str]:
+    """A note for each function of an answer that a later cell replaces."""
+    notes, answered = [], set()
+    for cell in code:
+        found = set(re.findall(r"^def (\w+)", cell["source"], re.MULTILINE))
+        notes += [
+            f"{name} is defined again in {cell['name']}, and that one counts."
+            for name in sorted(found & answered)
+        ]
+        if cell["name"] in answers:
+            answered |= found
+    return notes
 
 
 def rebuild(cells: list[dict], skeleton: Any) -> Submission:
@@ -146,9 +160,12 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
             if marks.locked:
                 notes.append(f"The course's cell {marks.grade_id} was missing, and was put back.")
             else:
-                notes.append(f"The cell {marks.grade_id} was missing.")
+                words = ""
                 if cell.cell_type == "code":  # what was released would undo an answer elsewhere
                     cell.source = ""
+                else:
+                    words = " Your teacher sees what you wrote in cells of your own."
+                notes.append(f"The cell {marks.grade_id} was missing.{words}")
             made.append(cell)
             continue
         answer = answers[marks.grade_id]

@@ -199,11 +199,11 @@ def enter(
 
 def waiting(room: Classroom, assignment: str) -> tuple[int, list[str]]:
     """How many hand-ins have written answers that nobody has read yet, and whose code has points
-    given by hand that wait for another look, such as "ada's fold_conv".
+    given by hand that wait for another look, such as "ada's fold_conv", named as in the Formgrader.
     """
     if not room.gradebook.exists():
         return 0, []
-    known = {known_as(room, student): student for student in room.students(assignment)}
+    known = {known_as(room, student) for student in room.students(assignment)}
     unread, again = 0, []
     with Gradebook(f"sqlite:///{room.gradebook}") as book:
         for one in book.assignment_submissions(assignment):
@@ -212,8 +212,7 @@ def waiting(room: Classroom, assignment: str) -> tuple[int, list[str]]:
             grades = [grade for notebook in one.notebooks for grade in notebook.grades]
             left = [grade for grade in grades if grade.needs_manual_grade]
             unread += any(not _is_code(grade) for grade in left)
-            whose = known[one.student_id]
-            again += [f"{whose}'s {grade.name}" for grade in left if _is_code(grade)]
+            again += [f"{one.student_id}'s {grade.name}" for grade in left if _is_code(grade)]
     return unread, sorted(again)
 
 

@@ -93,6 +93,14 @@ def test_shell_lines_do_what_shells_do_with_files(notebook):
     assert usual.problems == []
 
 
+def test_what_a_line_would_have_installed_is_named(notebook, capsys):
+    lines = "!pip install -q einops && ls", "%pip install timm", "%matplotlib inline", "!cat x"
+    run(notebook(True), "\n".join(lines))
+    left_out = capsys.readouterr().out.splitlines()
+    words = "grading installs nothing, so this was left out:"
+    assert left_out == [f"{words} pip install -q einops", f"{words} pip install timm"]
+
+
 def test_a_shell_line_that_no_shell_understands_ends_no_cell(notebook):
     usual = notebook(True)
     run(usual, "!echo that's it\n!cp\n!unzip\nafter = 1")

@@ -15,8 +15,8 @@ import nbformat
 import pytest
 
 from course.grading import collect as collecting
-from course.grading import intake, roster
-from course.grading.classroom import Classroom, name_of
+from course.grading import feedback, intake, roster
+from course.grading.classroom import Classroom, name_of, write
 from course.grading.collect import UNREADABLE, arrival, collect, remarks
 from course.grading.handed_in import MOST_FILES_BYTES, fingerprint
 
@@ -391,6 +391,22 @@ def test_moodle_calls_a_student_the_same_in_every_assignment_and_namesakes_stay_
         room.folder / "incoming" / "a1" / f"{entry.format('Bob', 14)}a1.ipynb", b"B"
     )  # Moodle without folders
     assert ["Bob is not on the class list" in sentence for sentence in sentences(room)] == [True]
+
+
+def test_pages_go_back_in_the_folders_that_moodle_made_and_nothing_else_does(room, incoming, a1):
+    entry = "{}_{}_assignsubmission_file_"
+    assert collect(room, "a1") == [] and feedback.write_for_moodle(room, a1) is None
+    for number, name in enumerate(("Ada L", "Zoë " + "Z" * 90, "Not Graded"), 11):
+        place(incoming / entry.format(name, number), folder(**{"a1.ipynb": name}))
+    place(incoming / "eve.ipynb", b"E")
+    place(incoming / f"{entry.format('Flat', 15)}a1.ipynb", b"F")
+    for hand_in in collect(room, "a1"):
+        if not hand_in.entry.startswith("Not"):
+            write(room.folder / "feedback" / "a1" / f"{hand_in.student}.html", hand_in.entry)
+    with zipfile.ZipFile(feedback.write_for_moodle(room, a1)) as archive:
+        pages = {name: archive.read(name).decode() for name in archive.namelist()}
+    folders = [entry.format("Ada L", 11), entry.format("Zoë " + "Z" * 90, 12)]
+    assert pages == {f"{one}/a1.html": one for one in folders}
 
 
 def test_a_full_name_finds_its_student_also_without_what_moodle_leaves_out(room, incoming):

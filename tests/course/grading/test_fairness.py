@@ -341,6 +341,7 @@ def test_check_says_it_at_once_with_the_line_and_helps_in_steps(room):
     text += (
         "def fold_conv(weight, bias, a, b):\n    return weight, b\n" + "check('fold_conv')\n" * 4
     )
+    text += "from instant import _items\n_items['fold_conv']['seconds'] = 0\ncheck('fold_conv')\n"
     text += "def fold_conv(weight, bias, a, b):\n    raise NotImplementedError()\n"
     text += "def fold_model(model):\n    return fold_conv(1, 2, 3, 4)\ncheck('fold_model')\n"
     (bundle / "script.py").write_text(text)
@@ -349,7 +350,7 @@ def test_check_says_it_at_once_with_the_line_and_helps_in_steps(room):
     )
     *before, last = done.stdout.strip().splitlines()
     assert last == "fold_model: it calls fold_conv, which is not done yet"
-    refused, first, second, third, fourth = re.split(r"\n(?=fold_conv)", "\n".join(before))
+    refused, first, second, third, fourth, slow = re.split(r"\n(?=fold_conv)", "\n".join(before))
     assert "not allowed: line 7 (return fuse_conv_bn_weights(weight, bias" in refused, done.stdout
     assert (
         "the next try gets a hint" in first
@@ -357,3 +358,4 @@ def test_check_says_it_at_once_with_the_line_and_helps_in_steps(room):
         and "Hint: Which entries" in second
     )
     assert "Hint: Output channels" in third and "expected" not in third and "expected" in fourth
+    assert "grading ends it after 0 s" in slow and "grading ends" not in fourth

@@ -238,6 +238,26 @@ def test_another_assignments_notebook_and_an_empty_one_are_named_as_that(submit,
         assert words in note and not submission.readable
 
 
+def own_cell(source):
+    return {"cell_type": "code", "metadata": {}, "source": source, "outputs": []}
+
+
+def test_a_function_that_a_later_cell_replaces_is_named_and_a_helper_is_not(submit, notebook):
+    helper, answer, cells = own_cell("def helper(): pass"), own_cell(ANSWER), notebook["cells"]
+    notes = submit(notebook | {"cells": [answer, *cells, helper, helper]}).notes
+    assert not [note for note in notes if "defined again" in note]
+    (note,) = [n for n in submit(notebook | {"cells": [*cells, answer]}).notes if "again" in n]
+    assert note.startswith("bn_affine is defined again in a cell of your own (`def bn_affine(")
+
+
+def test_of_a_text_that_is_missing_the_page_says_that_own_cells_are_read(submit, notebook):
+    for name in ("rounding_answer", "bn_train_solution"):
+        notebook["cells"].remove(cell_of(notebook, name))
+    text, code = sorted((n for n in submit(notebook).notes if "missing" in n), key=len)[::-1]
+    assert text.startswith("The cell rounding_answer was missing. Your teacher sees")
+    assert code == "The cell bn_train_solution was missing."
+
+
 def test_a_second_notebook_of_the_assignment_is_never_passed_over_in_silence(submit, folder):
     (folder / "a1_v2.ipynb").write_text("{}")
     (folder / "tools.ipynb").write_text("{}")
