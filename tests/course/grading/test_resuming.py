@@ -159,6 +159,7 @@ def test_whoever_reads_anonymous_answers_finds_no_name_and_points_come_home(
         assert known == [pseudonym(room, "zebulon")]
         grade = book.find_grade("padding_answer", "a1", "a1", known[0])
         grade.manual_score, grade.needs_manual_grade = 5, False
+        book.find_grade("fold_conv", "a1", "a1", known[0]).manual_score = 1
         book.db.commit()
     seen = [room.gradebook, room.folder / "checked", room.folder / "autograded"]
     files = [path for place in seen for path in (place, *place.rglob("*"))]
@@ -184,6 +185,7 @@ def test_whoever_reads_anonymous_answers_finds_no_name_and_points_come_home(
     hand_in("zebulon", {"padding_answer": "At the border.", "own": "x = 1"})
     runner.run(room, a1)
     assert record.scores(room, "a1", "zebulon")["padding_answer"]["points"] == 5  # not read again
+    assert any(f"{known[0]}'s fold_conv: the hand-in changed" in e for e in noteworthy(room, a1))
     anonymous("false")
     with pytest.raises(ClassroomError, match="graded with true: set it back"):
         record.scores(room, "a1", "zebulon")
