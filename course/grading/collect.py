@@ -62,18 +62,18 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
     entries = [path for path in source.iterdir() if not path.name.startswith((".", "__MACOSX"))]
     named, parts = roster.students(entries, roster.read(room)), {}
     age, lost = {path: path.lstat().st_mtime for path in entries}, {}
-    for path in sorted(
-        entries, key=lambda path: (age[path], path.name)
-    ):  # of two files of one name the newer counts
+    # Of two files of one name the newer counts; Canvas calls it a1-1.ipynb, the next a1-2.ipynb.
+    for path in sorted(entries, key=lambda path: (age[path], roster.attempt(path), path.name)):
         group, name = (
             parts.setdefault(named[path][0] if roster.is_part(path) else path, {}),
             roster.own_name(path),
         )
-        if (
-            name in group and age[path] - age[group[name]] < 60
-        ):  # of one download, so it is no second hand-in
+        # Of one download, so it is no second hand-in; but a notebook is needed only once.
+        together = name in group and age[path] - age[group[name]] < 60
+        if together and name != f"{assignment}.ipynb":
             lost[named[path][0]] = (
-                f"{group[name].name} was left out for {path.name}: rename one, and collect again"
+                f"{path.name} counts, and {group[name].name} does not. Are both needed, rename one;"
+                " is the other one meant, delete this one; then collect again"
             )
         group[name] = path
     hand_ins = sorted(sorted(group.values()) for group in parts.values())
@@ -234,6 +234,11 @@ def _noted(submission: Path) -> tuple[datetime, bool]:
         return datetime.fromisoformat(date), bool(rest)
     except (OSError, ValueError):
         return datetime.fromtimestamp(submission.lstat().st_mtime, UTC), False
+
+
+def came_in_time(room: Classroom, assignment: str, student: str) -> bool:
+    """Whether the system that delivered it calls a submission in time."""
+    return _noted(room.submission(student, assignment))[1]
 
 
 def arrival(room: Classroom, assignment: str, student: str) -> datetime:

@@ -3,7 +3,7 @@
 import html
 import io
 import zipfile
-from datetime import UTC, timedelta
+from datetime import timedelta
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -120,7 +120,7 @@ def formula(latex: str, display: str) -> str:
 
 
 HINT = "first hint"
-DATE = "%Y-%m-%d %H:%M"
+DATE = "%Y-%m-%d %H:%M %Z"
 LEFT_EMPTY = "No response."  # what nbgrader says of a written answer
 STAMP = "Graded without the box (--unsafe): these marks are not protected against cheating code."
 
@@ -192,10 +192,13 @@ def _when(room: Classroom, assignment: str, student: str) -> str:
     if late is not None:
         days = round(max(0.0, late - extra), 9)  # as in the penalty
         return f"{days:g} day{'s' * (days != 1)} late" if days else "in time"
-    arrived = f"{collect.arrival(room, assignment, student):{DATE}} UTC"
-    if due := room.rules.due.get(assignment):
-        arrived += f"; it was due {due.astimezone(UTC) + timedelta(days=extra):{DATE}} UTC"
-    return arrived
+    if collect.came_in_time(room, assignment, student):
+        return "in time"
+    arrived, due = collect.arrival(room, assignment, student), room.rules.due.get(assignment)
+    if not due:
+        return f"{arrived:{DATE}}"
+    until = due + timedelta(days=extra)
+    return f"{arrived.astimezone(due.tzinfo):{DATE}}; it was due {until:{DATE}}"
 
 
 def _summary(scores: dict, exercise: Exercise) -> str:
@@ -234,8 +237,8 @@ def _reason(row: dict, item: dict) -> str:
     if row["points"] == row["of"]:
         item = {}  # the points may have been given by hand
     message = item.get("message", "")
-    told = [text for text in (message, row["comment"]) if text]
-    lines = [f'<p class="lost">{html.escape(text)}</p>' for text in told]
+    lines = [f'<p class="lost">{html.escape(message)}</p>'] if message else []
+    lines += [_comment(row["comment"])] if row["comment"] else []
     lines += [f"<p>{html.escape(text)}</p>" for text in _cases(item.get("cases", []))]
     for word, text in item.get("shown", {}).items():
         if text and text not in message:  # most messages hold the hint already
@@ -260,8 +263,13 @@ def _cells(notebook, scores: dict) -> list[str]:
         text = cell.cell_type == "markdown"
         parts.append(markdown(cell.source) if text else f"<pre>{html.escape(cell.source)}</pre>")
         if name in scores and cell.cell_type == "markdown" and scores[name]["comment"]:
-            parts.append(f'<p class="lost">{html.escape(scores[name]["comment"])}</p>')
+            parts.append(_comment(scores[name]["comment"]))
     return parts
+
+
+def _comment(text: str) -> str:
+    """What a teacher wrote, in Markdown, as the Formgrader says."""
+    return f'<div class="lost">{markdown(text)}</div>'
 
 
 class SafeMarkdown(Preprocessor):

@@ -20,6 +20,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 from course.grading.collect import UNREADABLE
 from course.grading.handed_in import IntakeError, cells_of, files_of, require_answers
 
+AGAIN = "is defined again"
 PICTURES = "A text holds pictures, which no page shows; they are in the file that you handed in."
 
 
@@ -126,7 +127,7 @@ def defined_again(code: list[dict[str, str]], answers: set[str]) -> list[str]:
     for cell in code:
         found = set(re.findall(r"^def (\w+)", cell["source"], re.MULTILINE))
         notes += [
-            f"{name} is defined again in {cell['name']}, and that one counts."
+            f"{name} {AGAIN} in {cell['name']}, and that one counts."
             for name in sorted(found & answered)
         ]
         if cell["name"] in answers:

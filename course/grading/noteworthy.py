@@ -3,6 +3,7 @@
 from course.grading import collect, handed_in, intake, record, roster
 from course.grading.classroom import Classroom
 from course.grading.course import Exercise
+from course.grading.inside import files
 
 
 def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
@@ -25,6 +26,10 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
         lines += [
             f"{student}: {item} earned nothing. {message}" for item, message in refused.items()
         ]
+        if any(row["points"] < row["of"] for row in result["items"].values()):
+            lines += [f"{student}: {note}" for note in result["notes"] if intake.AGAIN in note]
+            if files.INSTALLS_NOTHING in result.get("printed", ""):
+                lines.append(f"{student}: a cell wanted to install something (see the page)")
         if odd := result.get("odd"):
             lines.append(f"{student}: read the code, for no exercise needs {', '.join(odd)}")
     lines = told + lines

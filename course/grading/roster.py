@@ -37,7 +37,8 @@ MOODLE = re.compile(
     r"(?P<name>[^_]+)_(?P<number>\d+)_assignsubmission_[a-z]+_?(?P<file>.*)(?P<ending>)"
 )
 CANVAS = re.compile(
-    r"(?P<name>[^_]+)_(?P<late>LATE_)?(?P<number>\d+)_\d+_(?P<file>.+?)(-\d+)?(?P<ending>\.\w+)"
+    r"(?P<name>[^_]+)_(?P<late>LATE_)?(?P<number>\d+)_\d+_(?P<file>.+?)(-(?P<attempt>\d+))?"
+    r"(?P<ending>\.\w+)"
 )
 # with a student's number, the name of a file that `collect` leaves in the student's folder
 NUMBER = ".canvas-"
@@ -137,6 +138,12 @@ def own_name(path: Path) -> str:
     """What a student called a file."""
     match = CANVAS.fullmatch(path.name) or MOODLE.fullmatch(path.name)
     return (match and match["file"] + match["ending"]) or path.name
+
+
+def attempt(path: Path) -> int:
+    """As the how manieth file of its name Canvas delivered it, from 0."""
+    match = CANVAS.fullmatch(path.name)
+    return int(match["attempt"] or 0) if match else 0
 
 
 def is_part(path: Path) -> bool:

@@ -6,6 +6,8 @@ import shutil
 from glob import glob
 from pathlib import Path
 
+INSTALLS_NOTHING = "grading installs nothing"
+
 
 def do(line):
     """Do what `mkdir`, `cp`, `mv`, `rm`, `touch` and `unzip` do; others do nothing."""
@@ -15,7 +17,7 @@ def do(line):
             if action := ACTIONS.get(name):
                 action([word for pattern in words for word in glob(pattern) or [pattern]])
             elif "install" in words:
-                print(f"grading installs nothing, so this was left out: {part.strip()}")
+                print(f"{INSTALLS_NOTHING}, so this was left out: {part.strip()}")
         except (OSError, ValueError) as problem:  # also a quote or a name that is missing
             print(problem)
 

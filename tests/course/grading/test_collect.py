@@ -453,7 +453,11 @@ def test_files_that_canvas_delivers_one_by_one_are_one_hand_in_and_late_only_if_
     for number in (1, 2):  # her own names, in one download
         place(incoming / f"mary_12_9{number}_part-{number}.py", b"x", 1_700_000_000)
     (remark,) = sentences(room)
-    assert "mary_12_91_part-1.py was left out for mary_12_92_part-2.py: rename one" in remark
+    assert "mary_12_92_part-2.py counts, and mary_12_91_part-1.py does not." in remark
+    for name in ("eva_15_95_a1.ipynb", "eva_15_96_a1-1.ipynb", "eva_15_97_a1-10.ipynb"):
+        place(incoming / name, name.encode(), 1_700_000_000)  # of one date, in Canvas's order
+    assert not any("a1-10.ipynb counts" in one for one in sentences(room))
+    assert collected(room, "eva_15") == {"a1.ipynb": b"eva_15_97_a1-10.ipynb"}
 
 
 def test_dates_and_deadlines_may_be_corrected_after_collecting(room, incoming):

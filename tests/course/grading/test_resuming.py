@@ -3,11 +3,13 @@
 import json
 import shutil
 from dataclasses import replace
+from datetime import UTC, datetime
 from unittest.mock import Mock
 
 import nbformat
 import pytest
 
+from course.grading import collect as collecting
 from course.grading import export, feedback, handout, record, release, runner, stats
 from course.grading.classroom import ClassroomError, pseudonym, write
 from course.grading.noteworthy import noteworthy
@@ -177,6 +179,11 @@ def test_whoever_reads_anonymous_answers_finds_no_name_and_points_come_home(
     due = "anonymous = true\n[due]\na1 = 2019-01-01T00:00:00Z\n"
     room.settings.write_text(due)
     assert "UTC; it was due 2019-01-02 00:00 UTC<" in feedback.write_all(room, a1)[0].read_text()
+    room.settings.write_text(due.replace("Z", "+01:00"))
+    words = "UTC+01:00; it was due 2019-01-02 00:00 UTC+01:00<"
+    assert words in feedback.write_all(room, a1)[0].read_text()
+    collecting._note(room.submission("zebulon", "a1"), datetime(2030, 1, 1, tzinfo=UTC), True)
+    assert "handed in in time<" in feedback.write_all(room, a1)[0].read_text()  # Canvas says so
     anonymous("true")
     (page,) = feedback.write_all(room, a1)
     points = len(a1.assignment.items) + 5
@@ -192,6 +199,19 @@ def test_whoever_reads_anonymous_answers_finds_no_name_and_points_come_home(
     anonymous("1")
     with pytest.raises(ClassroomError, match="anonymous is 1; use true or false"):
         record.scores(room, "a1", "zebulon")
+
+
+def test_the_list_before_the_marks_names_what_cost_points_by_a_slip(room, a1, hand_in, graded):
+    lost = {"bn_affine": {"points": 0.0, "of": 8.0, "message": ""}}
+    slips = {"notes": ["f is defined again in a cell of your own, and that one counts."]}
+    slips["printed"] = "grading installs nothing, so this was left out: pip install einops"
+    for student, items in (("ada", lost), ("ben", {})):
+        hand_in(student, {})
+        result = slips | {"items": items, "readable": True}
+        write(room.result_path("a1", student), json.dumps(result))
+    said = "\n".join(noteworthy(room, a1))
+    assert "ada: f is defined again" in said and "ada: a cell wanted to install" in said
+    assert "ben" not in said
 
 
 def test_a_grader_that_fails_on_one_item_leaves_the_rest_and_is_tried_again(

@@ -153,9 +153,9 @@ class TestInABrowser:
 
 def test_what_a_teacher_gives_and_writes_reaches_the_pages(graded, a1, monkeypatch):
     for points, told in ((1, True), (item_of(a1.assignment, "fold_conv").points, False)):
-        give_by_hand(graded, points, "fold_conv", comment="Well tried.")
+        give_by_hand(graded, points, "fold_conv", comment="*Well* <b>tried</b>.")
         page = feedback._table(record.scores(graded, "a1", "ada"), graded.result("a1", "ada"))
-        assert "Well tried." in page and ("a sign" in page) == told
+        assert "<em>Well</em> &lt;b&gt;tried&lt;/b&gt;." in page and ("a sign" in page) == told
     assert (
         f"have {points:g} points or more of 94. Written answers are not"
         in stats.draw(graded, a1)[2].read_text()
