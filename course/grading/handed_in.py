@@ -33,6 +33,8 @@ NEITHER_LINK_NOR_PIPE = sum(
 NOT_HANDED_IN = re.compile(
     r"(?i)(^|/)(\.[^./]|(__MACOSX|__pycache__)(/|$)|(Thumbs\.db|desktop\.ini)$)|\.pyc$"
 )
+# In a text: its bytes, or a file.
+PICTURE = re.compile(r"data:image/|!\[[^\]]*\][(\[]|<img\b")
 
 
 class IntakeError(ValueError):
@@ -225,7 +227,7 @@ def _plain_cell(cell: Any) -> dict | None:
     # JSON may hold half characters that no file can store.
     text = source.encode("utf-8", "replace").decode()
     kind = cell["cell_type"].replace("raw", "markdown")
-    pictures = kind == "markdown" and (bool(cell.get("attachments")) or "data:image/" in text)
+    pictures = kind == "markdown" and bool(cell.get("attachments") or PICTURE.search(text))
     return {"type": kind, "id": grade_id, "source": text, "pictures": pictures}
 
 

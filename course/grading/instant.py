@@ -82,7 +82,11 @@ def _try(name, item, case):
             name, case, words
         )
     found = difference(case["expected"], observed, Tolerance(*item["tolerance"]))
-    return not found, _wrong(name, case, *found) if found else "right on the visible inputs"
+    if not found:
+        return True, "right on the visible inputs"
+    if wire.is_of_form(found[0]):
+        return False, _misused(case, found[0])
+    return False, _wrong(name, case, *found)
 
 
 def _misused(case, words):

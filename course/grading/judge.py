@@ -203,7 +203,8 @@ def _shown(sheet: Sheet, given: Given, verdict: Verdict) -> dict[str, str]:
     """The case that a lost point is told of: what went in, what was expected, what came, and the
     first hint.
     """
-    shown = {"first hint": sheet.item.nudge or sheet.item.hint}
+    hint = {"first hint": sheet.item.nudge or sheet.item.hint}
+    shown = {} if wire.is_of_form(verdict.message) else hint
     place = next(
         (i for i, case in enumerate(sheet.cases) if verdict.message.startswith(f"{case.label}: ")),
         None,

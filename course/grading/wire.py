@@ -7,6 +7,7 @@ Needs only torch and safetensors, because it also runs inside the box and in the
 
 import json
 import linecache
+import re
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -67,6 +68,12 @@ def call(function: Callable, inputs: dict[str, Any]) -> Any:
 def undone(problem: BaseException) -> bool:
     """Whether it comes from a stub; torch raises this error as well, but with words."""
     return type(problem) is NotImplementedError and not problem.args
+
+
+def is_of_form(difference: str) -> bool:
+    """Whether an answer differs in its kind or in its type of numbers, of which no hint speaks."""
+    form = r"(^|: )the answer should (be (?!None)|hold)|; it is in torch\."
+    return re.search(form, difference) is not None
 
 
 def described(problem: BaseException, student: dict[str, Any]) -> str:

@@ -342,6 +342,9 @@ def test_check_says_it_at_once_with_the_line_and_helps_in_steps(room):
         "def fold_conv(weight, bias, a, b):\n    return weight, b\n" + "check('fold_conv')\n" * 4
     )
     text += "from instant import _items\n_items['fold_conv']['seconds'] = 0\ncheck('fold_conv')\n"
+    text += "def fold_conv(weight, bias, a, b):\n    weight + 1\n" + "check('fold_conv')\n" * 2
+    text += "def bn_affine(gamma, beta, mean, var, eps):\n    a = (gamma / (var + eps)).float()\n"
+    text += "    return a, a\n" + "check('bn_affine')\n" * 2
     text += "def fold_conv(weight, bias, a, b):\n    raise NotImplementedError()\n"
     text += "def fold_model(model):\n    return fold_conv(1, 2, 3, 4)\ncheck('fold_model')\n"
     (bundle / "script.py").write_text(text)
@@ -350,7 +353,8 @@ def test_check_says_it_at_once_with_the_line_and_helps_in_steps(room):
     )
     *before, last = done.stdout.strip().splitlines()
     assert last == "fold_model: it calls fold_conv, which is not done yet"
-    refused, first, second, third, fourth, slow = re.split(r"\n(?=fold_conv)", "\n".join(before))
+    said = re.split(r"\n(?=fold_conv|bn_affine)", "\n".join(before))
+    refused, first, second, third, fourth, slow, *formal = said
     assert "not allowed: line 7 (return fuse_conv_bn_weights(weight, bias" in refused, done.stdout
     assert (
         "the next try gets a hint" in first
@@ -359,3 +363,5 @@ def test_check_says_it_at_once_with_the_line_and_helps_in_steps(room):
     )
     assert "Hint: Output channels" in third and "expected" not in third and "expected" in fourth
     assert "grading ends it after 0 s" in slow and "grading ends" not in fourth
+    assert len(formal) == 4 and not any("int:" in one for one in formal)  # hints are on content
+    assert "is a return missing?" in formal[0] and "it is in torch.float32" in formal[3]

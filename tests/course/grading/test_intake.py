@@ -238,6 +238,15 @@ def test_another_assignments_notebook_and_an_empty_one_are_named_as_that(submit,
         assert words in note and not submission.readable
 
 
+@pytest.mark.parametrize("picture", ["![x](s.png)", "a ![x][1]", '<img src="s.png">'])
+def test_a_picture_in_a_file_of_its_own_is_told_of_and_a_remark_is_none(submit, notebook, picture):
+    assert PICTURES not in submit(notebook).notes
+    cell_of(notebook, "padding_answer")["source"] = "No! [1] (or a < b)"
+    assert PICTURES not in submit(notebook).notes
+    cell_of(notebook, "padding_answer")["source"] = f"Look: {picture}"
+    assert PICTURES in submit(notebook).notes
+
+
 def own_cell(source):
     return {"cell_type": "code", "metadata": {}, "source": source, "outputs": []}
 
