@@ -21,7 +21,7 @@ from course.grading import (
 )
 from course.grading.classroom import DEFAULT, Classroom, ClassroomError, NotReadyError
 from course.grading.course import Exercise
-from course.grading.noteworthy import noteworthy
+from course.grading.noteworthy import noteworthy, unsettled
 
 GRADING = {
     "--workers": (int, "submissions at a time, by default one per core"),
@@ -202,6 +202,9 @@ def _export(room: Classroom, args: argparse.Namespace, *exercises: Exercise) -> 
         yield from export.export(
             room, [exercise.assignment.name for exercise in exercises], args.pseudonyms
         )
+        for exercise in exercises:
+            name = exercise.assignment.name
+            yield from (f"{name}: {line}" for line in unsettled(room, name))
     for exercise in exercises:
         yield from runner.pending(room, exercise)
 

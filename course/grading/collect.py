@@ -236,6 +236,11 @@ def _noted(submission: Path) -> tuple[datetime, bool]:
         return datetime.fromtimestamp(submission.lstat().st_mtime, UTC), False
 
 
+def by_canvas(room: Classroom, student: str) -> bool:
+    """Whether Canvas delivered anything of a student."""
+    return any((room.folder / "submitted" / student).glob(f"{roster.NUMBER}*"))
+
+
 def came_in_time(room: Classroom, assignment: str, student: str) -> bool:
     """Whether the system that delivered it calls a submission in time."""
     return _noted(room.submission(student, assignment))[1]

@@ -48,11 +48,26 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
         f"{s!r} in submitted/ was left out: rename the folder to letters and digits"
         for s in sorted(odd)
     ]
-    unread, again = record.waiting(room, name)
-    if unread:
-        lines.append(f"written answers that nobody has read yet: those of {unread} hand-ins")
-    lines += [
-        f"{one}: the hand-in changed, so look again at the points given by hand" for one in again
-    ]
+    lines += _late_or_not(room, name) + unsettled(room, name)
     shown = [f"  {handed_in.shown(line, 500)}" for line in lines]
     return ["Please look at these before the marks go out:", *shown] if lines else []
+
+
+def _late_or_not(room: Classroom, assignment: str) -> list[str]:
+    """Where Canvas and the class list say different things."""
+    people = roster.everybody(room, assignment)
+    return [
+        f"{student}: Canvas says late, but late_days_{assignment} in {roster.FILE} says in time"
+        for student in room.students(assignment)
+        if collect.by_canvas(room, student)
+        and not collect.came_in_time(room, assignment, student)
+        and people[student].lateness(assignment)[1] == 0
+    ]
+
+
+def unsettled(room: Classroom, assignment: str) -> list[str]:
+    """What somebody still has to read, or to look at again."""
+    unread, again = record.waiting(room, assignment)
+    words = f"written answers that nobody has read yet: those of {unread} hand-ins"
+    changed = "the hand-in changed, so look again at the points given by hand"
+    return [words] * bool(unread) + [f"{one}: {changed}" for one in again]

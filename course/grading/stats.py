@@ -51,7 +51,7 @@ def draw(room: Classroom, exercise: Exercise) -> list[Path]:
     statistics = item_statistics(marks.assign(points=marks["points"].mask(unread)))
     read, note = (
         marks[~unread],
-        " Written answers are not read yet and do not count here." if unread.any() else "",
+        " Written answers are not all read yet and do not count here." if unread.any() else "",
     )
     totals, most = (
         read.groupby("student")["points"].sum().clip(lower=0),
@@ -68,7 +68,7 @@ def draw(room: Classroom, exercise: Exercise) -> list[Path]:
     rows = [
         f'<tr><th scope="row">{html.escape(item)}</th><td>{in_words(row.earned, EARNED)}</td>'
         f"<td class='number'>{'' if pd.isna(row.earned) else f'{row.earned:.0%}'}</td>"
-        f"<td>{in_words(row.discrimination, SEPARATES)}</td></tr>"
+        f"<td>{in_words(row.discrimination, SEPARATES) * pd.notna(row.earned)}</td></tr>"
         for item, row in statistics.iterrows()
     ]
     title = f"{html.escape(name)}: how the class did"
@@ -91,7 +91,7 @@ EARNED = (
     (0.6, "most"),
     (0.3, "some"),
     (-1, "few"),
-    (None, "not read yet"),
+    (None, "not all read yet"),
 )
 SEPARATES = (
     (0.3, "those who have it did well elsewhere, too"),

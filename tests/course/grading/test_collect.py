@@ -19,6 +19,7 @@ from course.grading import feedback, intake, roster
 from course.grading.classroom import Classroom, name_of, write
 from course.grading.collect import UNREADABLE, arrival, collect, remarks
 from course.grading.handed_in import MOST_FILES_BYTES, fingerprint
+from course.grading.noteworthy import _late_or_not
 
 
 @pytest.fixture
@@ -448,6 +449,12 @@ def test_files_that_canvas_delivers_one_by_one_are_one_hand_in_and_late_only_if_
     assert late == {"mary_12": False, "love_13": True, "bob_14": False} and {*late, "Zoe"} == {
         *roster.read(room)
     }
+    before = (room.folder / roster.FILE).read_text()
+    listed = "student,late_days_a1\nmary_12,\nlove_13,{}\nbob_14,\n"
+    for days, known in (("", ["love_13"]), ("2", [])):
+        (room.folder / roster.FILE).write_text(listed.format(days))
+        assert [line.partition(":")[0] for line in _late_or_not(room, "a1")] == known
+    (room.folder / roster.FILE).write_text(before)
     place(incoming / "mary_12_81_a1-2.ipynb", b"newer")
     assert sentences(room) == [] and collected(room, "mary_12")["a1.ipynb"] == b"newer"
     for number in (1, 2):  # her own names, in one download

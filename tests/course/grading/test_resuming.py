@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import nbformat
 import pytest
 
+from course.__main__ import main
 from course.grading import collect as collecting
 from course.grading import export, feedback, handout, record, release, runner, stats
 from course.grading.classroom import ClassroomError, pseudonym, write
@@ -114,7 +115,7 @@ def test_changed_points_and_items_are_released_before_anything_is_graded(room, a
 
 
 def test_points_given_by_hand_to_code_stay_settled_unless_the_hand_in_changes(
-    room, a1, hand_in, graded, monkeypatch
+    room, a1, hand_in, graded, monkeypatch, capsys
 ):
     def row():
         return record.scores(room, "a1", "ada")["fold_conv"]
@@ -138,6 +139,8 @@ def test_points_given_by_hand_to_code_stay_settled_unless_the_hand_in_changes(
     said = "ada's fold_conv: the hand-in changed, so look again at the points given by hand"
     assert any(said in line for line in noteworthy(room, a1))
     assert not any("written answers" in line for line in noteworthy(room, a1))
+    assert main(["grade", "export", "a1", "--folder", str(room.folder)]) == 0
+    assert f"a1: {said}" in capsys.readouterr().out
     (page, _) = feedback.write_all(room, a1)
     assert "Written answers are still waiting" not in page.read_text()
     csv, page = stats.draw(room, a1)[1:]

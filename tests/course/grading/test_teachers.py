@@ -160,6 +160,11 @@ def test_what_a_teacher_gives_and_writes_reaches_the_pages(graded, a1, monkeypat
         f"have {points:g} points or more of 94. Written answers are not"
         in stats.draw(graded, a1)[2].read_text()
     )
+    page = stats.draw(graded, a1)[2].read_text()
+    assert (
+        "\"row\">padding_answer</th><td>not all read yet</td><td class='number'></td><td></td>"
+        in page
+    )
     monkeypatch.setattr(
         record,
         "scores",
@@ -281,7 +286,7 @@ def test_the_report_shows_pairs_side_by_side_and_nothing_runs_in_it(room, hand_i
 
 def test_difficulty_in_words():
     words = [stats.in_words(number, stats.EARNED) for number in (1.0, 0.5, float("nan"))]
-    assert words == ["nearly everybody", "some", "not read yet"]
+    assert words == ["nearly everybody", "some", "not all read yet"]
 
 
 A5 = course.load("a5")
