@@ -35,7 +35,7 @@ def problem_of(error, item, notebook):
         words = f"it calls {needed}, which is not there, so these points are lost with it"
         return f"{words}: tell your teacher, who can give them by hand"
     if wire.undone(error):
-        return "not done yet"
+        return "not done yet: it still raises NotImplementedError()"
     if undefined:
         if raised:
             version = f"{sys.version_info.major}.{sys.version_info.minor}"
