@@ -94,7 +94,9 @@ def command(job: Path, limits: Limits) -> list[str]:
     words += ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "lib", "lib64"):
         words += ["--symlink", f"usr/{name}", f"/{name}"] if Path("/", name).is_symlink() else []
-    words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    words += ["--perms", "0755", "--dir", "/etc"]
+    for file in ("/etc/ld.so.cache", "/etc/fonts"):  # the latter for plots
+        words += ["--ro-bind-try", file, file]
     disk = ["--size", str(limits.disk_bytes), "--perms", "1777", "--tmpfs"]
     words += ["--proc", "/proc", "--dev", "/dev", "--ro-bind", "/dev/null", "/dev/zero"]
     words += [*disk, "/dev/shm", *disk, "/tmp", "--ro-bind", str(job), "/job"]

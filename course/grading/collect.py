@@ -14,7 +14,6 @@ import shutil
 import stat
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 
 from course.grading import course, machine, roster
@@ -267,7 +266,7 @@ def moodle_folders(room: Classroom, assignment: str) -> dict[str, str]:
     return {
         row["student"]: row["entry"]
         for row in _table(room, assignment)
-        if row["became"] in ("collected", "unchanged")
+        if row["became"] in ("collected", "unchanged", "unreadable")
         and (match := roster.MOODLE.fullmatch(row["entry"]))
         and not match["file"]
     }
@@ -280,20 +279,12 @@ def _table(room: Classroom, assignment: str) -> list[dict[str, str]]:
     return [*csv.DictReader(text.splitlines())]
 
 
-# The marks of the cells for answers, which no two assignments share.
-_answers = cache(
-    lambda assignment: {
-        f"{item.name}_solution" for item in course.load(assignment).assignment.items
-    }
-)
-
-
 def _damage(paths: list[Path], assignment: str) -> str:
     """Why nothing could be graded of a hand-in, or nothing."""
     if (notebook := files_of(paths, assignment)[0].get(f"{assignment}.ipynb")) is None:
         return "no notebook in it can be read"
     try:
-        require_answers(cells_of(notebook), _answers(assignment), assignment)
+        require_answers(cells_of(notebook), course.answer_cells(assignment), assignment)
     except IntakeError as problem:
         return str(problem)
     return ""

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
@@ -51,6 +52,12 @@ def load(name: str, folder: Path = FOLDER) -> Exercise:
     with _loading, _beside(folder / name):
         specification = _import(folder / name / "specification.py", f"{name}_specification")
     return Exercise(specification.ASSIGNMENT, folder / name)
+
+
+@cache
+def answer_cells(name: str) -> set[str]:
+    """The marks of an assignment's cells for answers, which no two assignments share."""
+    return {f"{item.name}_solution" for item in load(name).assignment.items}
 
 
 @contextmanager

@@ -69,6 +69,8 @@ def export_for(system: str, room: Classroom, exercises: list[Exercise]) -> list[
     """
     folder, listed = room.folder / "export" / system, roster.read(room)
     handed_in = {exercise: room.students(exercise.assignment.name) for exercise in exercises}
+    if any(handed_in.values()):  # an edition releases those that a class leaves out, too
+        exercises = [exercise for exercise in exercises if handed_in[exercise]]
     remarks = (
         []
         if listed

@@ -138,6 +138,8 @@ def write_all(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> 
             path = folder / f"{shown}.html"
             write(path, render(room, exercise, student, result, shown))
             pages.append(path)
+    for path in {*folder.glob("*.html")} - {*pages}:  # somebody who has left
+        path.unlink()
     room.log("feedback", assignment=name, students=len(pages))
     return pages
 
@@ -250,7 +252,7 @@ def _reason(row: dict, item: dict) -> str:
 
 def _cases(cases: list) -> list[str]:
     """How many of the cases were right, and which were not."""
-    if not cases:
+    if not cases or any(0 < share < 1 for _, share in cases):  # of a5's network
         return []
     wrong = [label for label, share in cases if share < 1]
     return [f"Right in {len(cases) - len(wrong)} of {len(cases)} cases. Not in: {'; '.join(wrong)}"]

@@ -145,7 +145,9 @@ def _where(frame):
     text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
     if len(text) > 80:
         text = f"{text[:76]} ..."
-    return f"line {frame.f_lineno}{f' ({text})' if text else ''}"
+    cell = re.match("<(.+), cell", frame.f_code.co_filename)  # as the box names it
+    place = f" of {cell[1]}" if cell else ""
+    return f"line {frame.f_lineno}{place}{f' ({text})' if text else ''}"
 
 
 def take_away(patterns):

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from course.grading import roster
+from course.grading import course, roster
 
 MOST_FILES_BYTES = 32 * 2**20
 MOST_FILES = 20
@@ -210,7 +210,9 @@ def require_answers(cells: list[dict], answers: set[str], assignment: str) -> No
     """Raise an error for another assignment's notebook; one without any marks may hold answers."""
     marks = {cell["id"] for cell in cells} - {None}
     if marks and not marks & answers:
-        raise IntakeError(f"its cells are none of {assignment}: hand in that notebook")
+        theirs = [name for name in course.names() if marks & course.answer_cells(name)]
+        words = f", but of {theirs[0]}" if theirs else ""
+        raise IntakeError(f"its cells are none of {assignment}{words}: hand in that notebook")
 
 
 def _plain_cell(cell: Any) -> dict | None:

@@ -78,9 +78,9 @@ def _try(name, item, case):
         return False, _misused(case, f"the answer cannot be used ({error})")
     if name in driver.SCORES:
         share, words, _ = driver.SCORES[name](case["expected"], observed)
-        return share == 1, f"right on the visible inputs. {words}" if share == 1 else _wrong(
-            name, case, words
-        )
+        if not share:
+            return False, _wrong(name, case, words)
+        return share == 1, f"{'right' if share == 1 else 'it works'} on the visible inputs. {words}"
     found = difference(case["expected"], observed, Tolerance(*item["tolerance"]))
     if not found:
         return True, "right on the visible inputs"

@@ -21,6 +21,9 @@ from course.grading.collect import UNREADABLE
 from course.grading.handed_in import IntakeError, cells_of, files_of, require_answers
 
 AGAIN = "is defined again"
+DEFINED = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
+ASSIGNED = re.compile(r"^(\w+) *=(?!=)", re.MULTILINE)
+IMPORTED = re.compile(r"^(?:from [\w.]+ )?import (.+)", re.MULTILINE)
 PICTURES = "A text holds pictures, which no page shows; they are in the file that you handed in."
 
 
@@ -101,7 +104,8 @@ def read(
     given = (
         {path.name for path in released.iterdir()} if released else set()
     )  # of another release or line ends, too
-    submission.notes += newer_python(data) + defined_again(submission.code, answers)
+    known = {mark.grade_id for mark in marks}
+    submission.notes += newer_python(data) + defined_again(submission.code, answers, known)
     code = "\n".join(cell["source"] for cell in submission.code)
     submission.files = {
         name: data
@@ -121,17 +125,24 @@ def newer_python(notebook: bytes) -> list[str]:
     return [f"{words} 3.{sys.version_info.minor}: what is newer than that fails."]
 
 
-def defined_again(code: list[dict[str, str]], answers: set[str]) -> list[str]:
-    """A note for each function of an answer that a later cell replaces."""
-    notes, answered = [], set()
+def defined_again(code: list[dict[str, str]], answers: set[str], known: set[str]) -> list[str]:
+    """A note for each import of the release, and each function of an answer or what it may read,
+    that a later cell replaces.
+    """
+    notes, needed = [], set()
     for cell in code:
-        found = set(re.findall(r"^def (\w+)", cell["source"], re.MULTILINE))
+        defined = {*DEFINED.findall(cell["source"])}
+        assigned = {*ASSIGNED.findall(cell["source"])}
         notes += [
             f"{name} {AGAIN} in {cell['name']}, and that one counts."
-            for name in sorted(found & answered)
+            for name in sorted((defined | assigned) & needed)
         ]
+        if cell["name"] in known:
+            lines = ",".join(IMPORTED.findall(cell["source"])).split(",")
+            needed |= {line.split(" as ")[-1].strip() for line in lines}
         if cell["name"] in answers:
-            answered |= found
+            inner = "\n".join(re.findall(r"^[ \t].*", cell["source"], re.MULTILINE))
+            needed |= defined | (assigned & {*re.findall(r"\w+", inner)})
     return notes
 
 

@@ -88,7 +88,12 @@ def described(problem: BaseException, student: dict[str, Any]) -> str:
     words = ": ".join(filter(None, [*kind, str(problem)]))
     if "unexpected keyword argument" in words:
         words += " (keep the exercise's names of arguments)"
-    return words[:300] + (f", in the line `{line[:100]}`" if line else "")
+    return words[:300] + (f", in the line `{shortened(line)}`" if line else "")
+
+
+def shortened(line: str) -> str:
+    """A line of code in a length that fits into a sentence."""
+    return line if len(line) <= 100 else f"{line[:96]} ..."
 
 
 def _require_at_most(allowed: int, length: int) -> None:

@@ -67,7 +67,7 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, path: str = "") ->
         ]
     elif kind == list | tuple:
         if len(expected) != len(got):
-            return f"{where} should have {len(expected)} parts, but has {len(got)}", ""
+            return f"{where} should be of length {len(expected)}, but is of {len(got)}", ""
         parts = [
             (value, got[place], tolerance, f"{path}[{place}]")
             for place, value in enumerate(expected)

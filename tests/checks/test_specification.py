@@ -105,7 +105,7 @@ DIFFERENT = [
     (T(1.0), 1, "but is 1", USUAL),
     (T(1), 1.0, "but is 1.0", USUAL),
     (T([1.0, 2.0]), T([1.0, math.inf]), "not finite", USUAL),
-    ([1, 2], [1], "2 parts", USUAL),
+    ([1, 2], [1], "length 2", USUAL),
     ([1], {"0": 1}, "a list", USUAL),
     ({"a": 1}, {"b": 1}, "entries", USUAL),
     ({"a": 1, "b": 1}, {"a": 1}, "entries", USUAL),

@@ -14,6 +14,8 @@ import wire
 from guard import Guard
 from inside.timing import WAITING, OutOfTime, alarm, starved
 
+# What an older Python raises at the sight of newer code.
+NEWER = ("SyntaxError", "ImportError", "AttributeError", "TypeError")
 MOST_RESULT_BYTES = 32 * 2**20
 
 
@@ -38,8 +40,8 @@ def problem_of(error, item, notebook):
         return "not done yet: it still raises NotImplementedError()"
     if undefined:
         if raised:
-            version = f"{sys.version_info.major}.{sys.version_info.minor}"
-            return f"its cell raised {raised[-1]} (grading has Python {version})"
+            version = f" (grading has Python {sys.version_info.major}.{sys.version_info.minor})"
+            return f"its cell raised {raised[-1]}{version * raised[-1].startswith(NEWER)}"
         return f"there is no function called {item['function']}"
     return wire.described(error, namespace)
 

@@ -98,8 +98,10 @@ class Notebook:
         shell = Shell(self)
         self.namespace |= {"get_ipython": lambda: shell, "display": print}
         IPython.get_ipython = self.namespace["get_ipython"]
+        paths = [Path(path).resolve() for path in sys.path if path]
+        libraries = [path for path in paths if not folder.resolve().is_relative_to(path)]
         sys.path += [str(folder), ""]  # last, so that a bundle handed in whole hides nothing
-        sys.path_hooks.insert(0, self._finder_of(folder.resolve()))
+        sys.path_hooks.insert(0, self._finder_of(folder.resolve(), libraries))
 
     def run(self, cells, seconds):
         """Execute all cells, then again those that need what a cell further down defines."""
@@ -167,8 +169,11 @@ class Notebook:
                 self.missing.setdefault(node.name, line)
         return True
 
-    def _finder_of(self, scratch):
-        """Finds modules that were handed in or written by cells; they are executed like these."""
+    def _finder_of(self, scratch, libraries):
+        """Finds modules that were handed in or written by cells; they are executed like these.
+
+        Where the course was installed below the folder that the box takes, so are the libraries.
+        """
 
         class Loader(importlib.machinery.SourceFileLoader):
             def exec_module(loader, module):
@@ -176,7 +181,8 @@ class Notebook:
                 self._execute(source, loader.path, vars(module), _compiler(0))
 
         def find(folder):
-            if not Path(folder).resolve().is_relative_to(scratch):
+            place = Path(folder).resolve()
+            if not place.is_relative_to(scratch) or any(map(place.is_relative_to, libraries)):
                 raise ImportError(f"{folder} holds no modules of the student")
             return importlib.machinery.FileFinder(folder, (Loader, [".py"]))
 

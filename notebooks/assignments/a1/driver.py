@@ -138,11 +138,18 @@ def run_fold_model(student, inputs):
     return {"folded": describe(folded), "original": describe(model)}
 
 
+def modes(layers):
+    """Whether each norm takes its statistics from the batch."""
+    norms = [layer for layer in layers if layer["kind"] == "bn"]
+    return [bool(norm["training"]) or norm["mean"] is None for norm in norms]
+
+
 def view_fold_model(answer, probe):
     """Which layers are left, and what both networks compute on images that the box has not seen."""
     return {
         "layers of the given model": [layer["kind"] for layer in answer["original"]],
         "types of the given model": [layer["types"] for layer in answer["original"]],
+        "training of the norms of the given model": modes(answer["original"]),
         "output of the given model": execute(answer["original"], probe["x"]),
         "layers": [layer["kind"] for layer in answer["folded"]],
         "output": execute(answer["folded"], probe["x"]),

@@ -7,7 +7,7 @@ with unit inputs.
 
 import torch
 import torch.nn.functional as F
-from driver import RUNS, VIEWS, build, describe, execute
+from driver import RUNS, VIEWS, build, describe, execute, modes
 from networks import between, model_cases, model_edges, normal, statistics
 
 from helpers.checks.compare import Tolerance
@@ -284,6 +284,7 @@ def _model_oracle(inputs, probe):
     return {
         "layers of the given model": kinds,  # first: an answer that changes it often fails twice
         "types of the given model": [layer["types"] for layer in describe(build(inputs["layers"]))],
+        "training of the norms of the given model": modes(inputs["layers"]),
         "output of the given model": output,
         "layers": [kinds[position] for position in probe["kept"]],
         "output": output,

@@ -258,7 +258,7 @@ def view_rewrite(answer, probe):
     modules were spared.
     """
     return {
-        "count": answer["count"],
+        "number returned": answer["count"],
         "kinds of nodes": kinds_of(answer["program"]["nodes"], answer["program"]["layers"]),
         "outputs": execute(answer["program"], probe["x"]),
         "given modules": answer["given"],

@@ -23,7 +23,7 @@ def _rewrite_oracle(inputs, probe):
     }
     given = build(program)
     return {
-        "count": len(removed),
+        "number returned": len(removed),
         "kinds of nodes": kinds_of(
             [row for row in program["nodes"] if row["name"] not in removed], resolved
         ),

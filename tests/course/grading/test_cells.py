@@ -37,6 +37,16 @@ def run(notebook, *sources):
     return notebook.namespace
 
 
+def test_libraries_below_the_folder_of_the_box_are_found_as_libraries(notebook, monkeypatch):
+    (site := Path("site")).mkdir()
+    (site / "library.py").touch()
+    Path("own.py").touch()
+    monkeypatch.syspath_prepend(site.resolve())
+    names = run(notebook(True), "import library, own")
+    assert type(names["library"].__loader__) is importlib.machinery.SourceFileLoader
+    assert type(names["own"].__loader__).__name__ == "Loader"
+
+
 def test_only_what_calls_something_taken_away_is_left_out(notebook):
     watched = notebook(True)
     names = run(

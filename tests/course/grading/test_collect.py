@@ -401,12 +401,14 @@ def test_pages_go_back_in_the_folders_that_moodle_made_and_nothing_else_does(roo
         place(incoming / entry.format(name, number), folder(**{"a1.ipynb": name}))
     place(incoming / "eve.ipynb", b"E")
     place(incoming / f"{entry.format('Flat', 15)}a1.ipynb", b"F")
+    online = "Kim_16_assignsubmission_onlinetext_"  # its page says why nothing was graded
+    place(incoming / online, folder(**{"onlinetext.html": "K"}))
     for hand_in in collect(room, "a1"):
         if not hand_in.entry.startswith("Not"):
             write(room.folder / "feedback" / "a1" / f"{hand_in.student}.html", hand_in.entry)
     with zipfile.ZipFile(feedback.write_for_moodle(room, a1)) as archive:
         pages = {name: archive.read(name).decode() for name in archive.namelist()}
-    folders = [entry.format("Ada L", 11), entry.format("Zoë " + "Z" * 90, 12)]
+    folders = [entry.format("Ada L", 11), entry.format("Zoë " + "Z" * 90, 12), online]
     assert pages == {f"{one}/a1.html": one for one in folders}
 
 

@@ -9,7 +9,7 @@ import os
 import nbformat
 import pytest
 
-from course.grading import judge
+from course.grading import course, judge
 from course.grading.answers import fill
 from course.grading.handed_in import MOST_NOTEBOOK_BYTES
 from course.grading.intake import PICTURES, read
@@ -257,6 +257,15 @@ def test_a_function_that_a_later_cell_replaces_is_named_and_a_helper_is_not(subm
     assert not [note for note in notes if "defined again" in note]
     (note,) = [n for n in submit(notebook | {"cells": [*cells, answer]}).notes if "again" in n]
     assert note.startswith("bn_affine is defined again in a cell of your own (`def bn_affine(")
+    for source in ("x = nn", "nn == 64", "import torch", "    nn = 64"):
+        tried = submit(notebook | {"cells": [*cells, own_cell(source)]})
+        assert not [n for n in tried.notes if "again" in n]
+    notes = submit(notebook | {"cells": [*cells, own_cell("nn = 64  # neurons")]}).notes
+    source = "AXES = (0, 1)\nother = 1\n\n\ndef update_statistics(x):\n    return x.mean(AXES)"
+    cell_of(notebook, "update_statistics_solution")["source"] = source
+    changed = submit(notebook | {"cells": [*cells, own_cell("AXES = 0\nother = 2")]}).notes
+    assert [note.split()[0] for note in changed if "again" in note] == ["AXES"]
+    assert "nn is defined again in a cell of your own (`nn = 64  # neurons`)" in notes[-1]
 
 
 def test_of_a_text_that_is_missing_the_page_says_that_own_cells_are_read(submit, notebook):
@@ -265,6 +274,11 @@ def test_of_a_text_that_is_missing_the_page_says_that_own_cells_are_read(submit,
     text, code = sorted((n for n in submit(notebook).notes if "missing" in n), key=len)[::-1]
     assert text.startswith("The cell rounding_answer was missing. Your teacher sees")
     assert code == "The cell bn_train_solution was missing."
+
+
+def test_the_notebook_of_another_assignment_is_called_by_its_name(submit, notebook):
+    theirs = course.load("a3").notebook.read_bytes()
+    assert any("its cells are none of a1, but of a3" in note for note in submit(theirs).notes)
 
 
 def test_a_second_notebook_of_the_assignment_is_never_passed_over_in_silence(submit, folder):

@@ -150,6 +150,10 @@ def test_a_page_can_be_read_by_its_headings_and_tells_each_case(page):
     assert "<img" not in page and "[image: a plot]" in page and 'lang="en"' in page
 
 
+def test_where_a_share_is_earned_no_case_is_called_wrong():
+    assert feedback._cases([["first", 0.25], ["second", 0.3]]) == []
+
+
 def test_the_page_of_what_could_not_be_read_says_so_once(room, a1, monkeypatch):
     left_empty = {"padding_answer": SCORES["padding_answer"] | {"comment": feedback.LEFT_EMPTY}}
     monkeypatch.setattr(record, "scores", lambda *_: SCORES | left_empty)

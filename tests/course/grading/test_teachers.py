@@ -203,7 +203,7 @@ def test_moodle_and_canvas_leave_empty_what_is_not_settled(graded, a1):
     assert people == [["1001", "Lovelace, Ada", ""], ["1003", "'=cy()", ""], ["", "ben", ""]]
     assert remarks[0] == "a1: handed in, but not on the class list: ben"
     assert remarks[1] == "a1: left empty until their written answers have been read: ada"
-    path, *_ = export.export_for("canvas", graded, [a1])
+    (path, *_) = export.export_for("canvas", graded, [a1, course.load("a2")])
     header, possible, ada, *_ = rows(path)
     assert header == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "a1"]
     assert possible[0].strip() == "Points Possible" and possible[-1] == "100"
