@@ -71,7 +71,7 @@ def undone(problem: BaseException) -> bool:
 
 
 def is_of_form(difference: str) -> bool:
-    """Whether an answer differs in its kind or in its type of numbers, of which no hint speaks."""
+    """Whether an answer differs in its kind or in its type of numbers."""
     form = r"(^|: )the answer should (be (?!None)|hold)|; it is in torch\."
     return re.search(form, difference) is not None
 
