@@ -141,7 +141,7 @@ def own_name(path: Path) -> str:
 
 
 def attempt(path: Path) -> int:
-    """As the how manieth file of its name Canvas delivered it, from 0."""
+    """How many files of this name Canvas has delivered before it."""
     match = CANVAS.fullmatch(path.name)
     return int(match["attempt"] or 0) if match else 0
 

@@ -193,7 +193,9 @@ def score_network(expected, observed, submitted_bytes=None):
 
 def typed(answer, probe):
     """Tensors under the names of their types, where these are part of the format of a file."""
-    if isinstance(answer, list | tuple):
+    if isinstance(answer, list | tuple) and len(answer) == 1:
+        (answer,) = answer
+    if isinstance(answer, list | tuple) and all(hasattr(part, "dtype") for part in answer):
         return [typed(part, probe) for part in answer]
     return {str(getattr(answer, "dtype", "no tensor")): answer}
 
