@@ -4,6 +4,7 @@ nothing.
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -11,6 +12,7 @@ from contextlib import suppress
 import nbformat
 import numpy
 import pytest
+import safetensors.torch
 import torch
 
 from course.__main__ import main
@@ -365,3 +367,24 @@ def test_check_says_it_at_once_with_the_line_and_helps_in_steps(room):
     assert "grading ends it after 0 s" in slow and "grading ends" not in fourth
     assert len(formal) == 4 and not any("int:" in one for one in formal)  # hints are on content
     assert "is a return missing?" in formal[0] and "it is in torch.float32" in formal[3]
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_check_of_a_network_names_another_file_and_calls_a_share_no_mistake(released, tmp_path):
+    exercise, bundle = EXERCISES["a5"], tmp_path / "a5"
+    shutil.copytree(released("a5").folder / "released" / "a5", bundle)
+    (whole,) = trying.handed_in(exercise).values()
+    larger = safetensors.torch.load(whole) | {"unused": torch.zeros(8_000, dtype=torch.uint8)}
+    (bundle / "mine.safetensors").write_bytes(safetensors.torch.save(larger))
+    text = "\n\n".join(answers.solution_cells(exercise).values())
+    text += "\ncheck('network')\nimport os\nos.rename('mine.safetensors', 'network.safetensors')\n"
+    text += "check('network')\n"
+    (bundle / "script.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=bundle, capture_output=True, text=True, check=True
+    )
+    missing, share = done.stdout.strip().splitlines()
+    assert "network.safetensors was not handed in; there is mine.safetensors" in missing
+    assert share.startswith("network: it works on the visible inputs. ")
+    assert 20 < int(re.search(r"earn (\d+)% of", share).group(1)) < 100
