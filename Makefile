@@ -104,7 +104,7 @@ $(VENV)/.%: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "This course needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) \
-	  || { echo "Python's venv module is missing; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	  || { echo "$(VENV) could not be made, see above; if venv is missing, on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	@if [ -n "$(TORCH_INDEX)" ]; then $(PIP) --no-deps torch torchvision --index-url $(TORCH_INDEX); fi
 	@if command -v uv >/dev/null && \
 	  uv pip install --quiet --python $(PY) --torch-backend auto --editable '.[$*]' --constraint constraints.txt; then :; \
