@@ -10,6 +10,13 @@ from helpers.provenance import provenance
 from helpers.quantization import QuantizationError, Recipe, mixed_recipe, qat, quantize, to_onnx
 from helpers.quantization.plan import CHOICES
 
+TOLD = {
+    "observer": "how the range of an activation follows from the images",
+    "weight_observer": "how the range of weights below 8 bits follows from the weights",
+    "residual": "fused rounds once, after the sum; separate rounds the convolution first",
+    "rounding": "of weights: to the nearest code, or up or down as learned from the images",
+}
+
 SCAN_IMAGES = 256
 HEADER_BYTES = (
     2048  # what a file says about itself comes on top of the bits that a budget is spent on
@@ -32,12 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--onnx": (options.writable, "also write an ONNX model with the same integers"),
         "--images": ((options.positive, 1024), options.IMAGES),
     }
-    for name in ("observer", "weight_observer", "residual", "rounding"):
-        settings["--" + name.replace("_", "-")] = (
-            getattr(start, name),
-            "see Recipe",
-            CHOICES[name],
-        )
+    for name, told in TOLD.items():
+        settings["--" + name.replace("_", "-")] = (getattr(start, name), told, CHOICES[name])
     options.add(parser, settings)
     parser.set_defaults(
         state=None, handover=None

@@ -2,6 +2,7 @@
 shares.
 """
 
+import inspect
 import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -58,7 +59,9 @@ def add_settings(
     """One option per setting, with the default that `defaults` holds, explained as in the settings'
     docstring.
     """
-    explained = dict(re.findall(r"^ +(\w+): (.+)$", training.Config.__doc__ or "", re.MULTILINE))
+    entry = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)  # some take two lines
+    found = entry.findall(inspect.getdoc(training.Config) or "")
+    explained = {name: " ".join(text.split()).removesuffix(".") for name, text in found}
     for field in (field for field in fields(defaults) if field.name not in leave_out):
         value, option, text = (
             getattr(defaults, field.name),
@@ -66,7 +69,7 @@ def add_settings(
             explained[field.name],
         )
         if isinstance(value, tuple):
-            told = f"{text} (default: {' '.join(map(str, value))})"
+            told = f"{text} (default: {' '.join(map(str, value))})" if value else text
             parser.add_argument(
                 option, type=int, nargs="+", default=value, help=told, metavar="SIDE"
             )

@@ -29,7 +29,7 @@ class Config:
             averaging off.
         clip: largest norm of the gradient; 0 switches clipping off.
         image_sizes: sides of the images, in equal parts of the run: (24, 32) trains the first half
-            small; none: as are.
+            small; with none, all are as they come.
         cutout: side of the blanked square; 0 for none.
         autoaugment: use torchvision's AutoAugment policy for CIFAR-10.
         skip: share of the easy images that an epoch leaves out, while the rest of them weighs more.

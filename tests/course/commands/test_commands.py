@@ -387,3 +387,13 @@ def test_the_copy_that_the_environment_names_is_found_and_a_folder_that_is_not_t
         and "there cannot be written" in finding.what
         and "make it" in finding.remedy
     )
+
+
+def test_help_tells_a_setting_to_its_end(capsys):
+    with pytest.raises(SystemExit):
+        main(["finetune", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "the rate falls to zero along a cosine (default: 0.1)" in told
+    with pytest.raises(SystemExit):
+        main(["quantize", "--help"])
+    assert "see Recipe" not in capsys.readouterr().out
