@@ -90,9 +90,13 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
             if counts.became in ("collected", "unchanged"):
                 break
         for other in several:
-            if other is not counts and not other.remark:
-                words = f"{counts.entry} is by the same student and counts"
-                other.remark = _joined(other.damage, words)
+            if other is counts or other.remark:
+                continue
+            if _holds(room.submission(student, assignment), files_of(other.paths, assignment)[0]):
+                other.became = "unchanged"  # the same work once more, in another download
+                continue
+            words = f"{counts.entry} is by the same student and counts"
+            other.remark = _joined(other.damage, words)
     dates = [f"{one.arrived:%Y-%m-%d %H:%M:%S}" if one.student else "" for one in found]
     rows = [
         [one.entry, one.student, date, one.became, one.remark]

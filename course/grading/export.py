@@ -51,6 +51,8 @@ def export(room: Classroom, assignments: list[str], pseudonyms: bool = False) ->
         wide["waiting for hand grading"] = part.groupby("student")["waiting"].any()
         wide["boxed"] = part.groupby("student")["boxed"].all()
         tables[assignment] = wide.reset_index()
+    for assignment in set(assignments) - set(tables):
+        (folder / f"{assignment}.csv").unlink(missing_ok=True)  # of those who are no longer there
     room.log("export", assignments=assignments, pseudonyms=pseudonyms)
     return [
         write_table(

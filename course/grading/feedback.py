@@ -240,7 +240,8 @@ def _reason(row: dict, item: dict) -> str:
         item = {}  # the points may have been given by hand
     message = item.get("message", "")
     lines = [f'<p class="lost">{html.escape(message)}</p>'] if message else []
-    lines += [_comment(row["comment"])] if row["comment"] else []
+    if row["comment"] and not (row["waiting"] and row["comment"] == LEFT_EMPTY):
+        lines.append(_comment(row["comment"]))  # what waits may stand in a cell of the student's
     lines += [f"<p>{html.escape(text)}</p>" for text in _cases(item.get("cases", []))]
     for word, text in item.get("shown", {}).items():
         if text and text not in message:  # most messages hold the hint already

@@ -71,7 +71,9 @@ def files_of(paths: list[Path], assignment: str) -> tuple[dict[str, bytes], list
         parts = list(parts_of_folder(paths[0])) if paths[0].is_dir() else named
         zips = [part for part in parts if part.name.suffix.lower() == ".zip"]
         if len(zips) != 1 or any(part.is_notebook for part in parts):
-            return _choose(parts, assignment)
+            files, problems = _choose(parts, assignment)
+            told = "was not unpacked, for the notebook is not in it"
+            return files, problems + [f"{shown(part.name.name)} {told}" for part in zips]
         with zipfile.ZipFile(io.BytesIO(zips[0].read(MOST_FILES_BYTES))) as archive:
             return _choose(
                 [*_parts_of_zip(archive), *(part for part in parts if part is not zips[0])],

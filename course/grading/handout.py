@@ -6,6 +6,7 @@ and travel as data; the functions that computed them do not.
 
 import shutil
 import sys
+from dataclasses import astuple
 from pathlib import Path
 
 import nbformat
@@ -31,7 +32,7 @@ def visible_answers(exercise: Exercise) -> bytes:
         cases = [
             vars(case) | {"expected": item.oracle(case.inputs, case.probe)} for case in visible
         ]
-        tolerance = [item.tolerance.relative, item.tolerance.absolute]
+        tolerance = list(astuple(item.tolerance))
         rules = {
             "function": item.function,
             "forbidden": list(item.forbidden),

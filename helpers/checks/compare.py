@@ -23,10 +23,14 @@ KINDS |= {torch.Tensor: "a tensor", str: "a text", type(None): "None"}
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Numbers agree when |got - expected| <= absolute + relative * max|expected|."""
+    """Numbers agree when |got - expected| <= absolute + relative * max|expected|.
+
+    With `same_types`, tensors must be of one type, too: as an index, uint8 would be a mask.
+    """
 
     relative: float = 1e-6
     absolute: float = 1e-9
+    same_types: bool = False
 
 
 def difference(expected: Any, got: Any, tolerance: Tolerance, path: str = "") -> Found:
@@ -78,7 +82,8 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, path: str = "") ->
                 f"{where} should have shape {tuple(expected.shape)}, but has {tuple(got.shape)}",
                 "",
             )
-        if expected.is_floating_point() != got.is_floating_point() or got.is_complex():
+        other = expected.is_floating_point() != got.is_floating_point() or got.is_complex()
+        if other or (tolerance.same_types and expected.dtype != got.dtype):
             return f"{where} should hold numbers like {expected.dtype}, but holds {got.dtype}", ""
         flat = (tensor.flatten().tolist() for tensor in (expected, got))
         found = _difference_of_numbers(*flat, expected.shape, tolerance, path)

@@ -29,6 +29,7 @@ def bn_affine(gamma, beta, mean, var, eps):
 
 
 # %% bn_affine wrong
+# - an eps of 1e-5 at least: `var + eps` -> `var + max(eps, 1e-5)`
 # - changes the variance that it was given: `var + eps` -> `var.add_(eps)`
 # - changes the mean that it was given: `-mean * a` -> `mean.neg_() * a`
 # - eps is forgotten: `var + eps` -> `var`
@@ -58,6 +59,8 @@ def update_statistics(x, running_mean, running_var, momentum):
 
 
 # %% update_statistics wrong
+# - a momentum of 0 is none: `keep = 1 - momentum` ->
+#   `momentum = momentum or 0.1; keep = 1 - momentum`
 # - changes its inputs: `keep * running_mean` -> `running_mean.mul_(keep)`
 # - of the images' means: `x.transpose(0, 1).flatten(1)` -> `x.mean((2, 3)).T`
 # - the biased variance: `correction=1` -> `correction=0`

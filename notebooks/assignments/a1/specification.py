@@ -32,6 +32,11 @@ def _affine_edges(rng):
         Case("a layer without gamma and beta", plain | {"gamma": None, "beta": None}),
         Case("variances near zero", tiny | {"var": tiny["var"] * 1e-7}),
         Case("a single channel", statistics(rng, 1)),
+        Case(
+            "an eps near zero",
+            statistics(rng, 5) | {"var": tiny["var"].new_full((5,), 1e-8), "eps": 1e-9},
+        ),
+        Case("the same eps with other statistics", statistics(rng, 5) | {"eps": plain["eps"]}),
     ]
 
 
@@ -82,7 +87,14 @@ def _update_edges(rng):
         Case(
             "two values per channel",
             {"x": x, "running_mean": ones, "running_var": ones * 2, "momentum": 0.3},
-        )
+        ),
+        *(
+            Case(
+                f"a momentum of {momentum:g}",
+                {"x": x * 3, "running_mean": ones, "running_var": ones / 2, "momentum": momentum},
+            )
+            for momentum in (0.0, 1.0)
+        ),
     ]
 
 
@@ -113,7 +125,11 @@ def _train_edges(rng):
         "beta": normal(rng, 3),
         "eps": 0.1,
     }
-    return [Case("as many rows as channels", inputs)]
+    one = {"x": _batch(rng, (1, 3, 4, 5)), "gamma": normal(rng, 3), "beta": normal(rng, 3)}
+    return [
+        Case("as many rows as channels", inputs),
+        Case("a single image", one | {"eps": 1e-6}),
+    ]
 
 
 def _train_oracle(inputs, probe):
@@ -146,7 +162,11 @@ def _linear_cases(rng):
 
 
 def _linear_edges(rng):
-    return [Case("a square weight", _fold_inputs(rng, (4, 4), 4))]
+    negative = _fold_inputs(rng, (3, 5), 3)
+    return [
+        Case("a square weight", _fold_inputs(rng, (4, 4), 4)),
+        Case("a negative bias", negative | {"bias": -negative["bias"].abs()}),
+    ]
 
 
 def _read_off(function, inputs_shape):

@@ -250,6 +250,8 @@ def merge_repeats(graph_module):
 
 
 # %% merge_repeats wrong
+# - numbers apart from the inputs: `(node.target, node.args)` -> `(node.target,
+#   tuple(node.all_input_nodes), tuple(a for a in node.args if isinstance(a, float)))`
 # - what reads a random number is left alone: `node.target is torch.rand_like` ->
 #   `torch.rand_like in [node.target, *(n.target for n in node.all_input_nodes)]`
 # - random numbers stop everything: `any(node.op` -> `any(node.target is torch.rand_like or node.op`
@@ -413,6 +415,7 @@ def fold_norms(graph_module):
 
 
 # %% fold_norms wrong
+# - always the same eps: `norm.eps` -> `0.01`
 # - declines what has two names: `!= "fold"` -> `!= "fold" or
 #   sum(m is graph_module.get_submodule(node.args[0].target)
 #   for _, m in graph_module.named_modules(remove_duplicate=False)) > 1`

@@ -20,6 +20,7 @@ def norm_importance(weight, p):
 
 
 # %% norm_importance wrong
+# - a root that is never 0: `.sum(dim=1) ** (1 / p)` -> `.sum(dim=1).add(1e-12) ** (1 / p)`
 # - changes its weight: `weight.flatten(1).abs()` -> `weight.flatten(1).abs_()`
 # - the square of the 2-norm: ` ** (1 / p)` -> ``
 # - summed over inputs first: `weight.flatten(1)` -> `weight.sum(1).flatten(1)`
@@ -69,6 +70,10 @@ def channels_to_keep(scores, ratio):
 
 
 # %% channels_to_keep wrong
+# - positions that torch takes for a mask: `.sort().values` -> `.sort().values.byte()`
+# - ties broken by a small number: `torch.sort(scores,` ->
+#   `torch.sort(scores - 1e-9 * torch.arange(len(scores)),`
+# - scores in float32: `torch.sort(scores,` -> `torch.sort(scores.float(),`
 # - rounds to nearest: `int(len(scores) * ratio)` -> `round(len(scores) * ratio)`
 # - by size, whatever the sign: `torch.sort(scores` -> `torch.sort(scores.abs()`
 # - the first channels: `stable=True).indices` -> `stable=True).indices.sort().values`
@@ -97,6 +102,8 @@ def prune_conv(weight, bias, keep_in, keep_out):
 
 
 # %% prune_conv wrong
+# - loses the axis of a single output:
+#   `weight[keep_out][:, keep_in]` -> `weight[keep_out][:, keep_in].squeeze(0)`
 # - a bias is taken for granted: `None if bias is None else bias[keep_out]` -> `bias[keep_out]`
 # - the bias of the inputs: `bias[keep_out]` -> `bias[keep_in]`
 # - axes exchanged: `weight[keep_out][:, keep_in]` -> `weight[keep_in][:, keep_out]`
@@ -126,6 +133,7 @@ def prune_depthwise(weight, bias, channels, keep):
 
 
 # %% prune_depthwise wrong
+# - two outputs per channel at most: `len(weight) // channels` -> `min(len(weight) // channels, 2)`
 # - the first output each: `torch.arange(per_channel)` -> `torch.zeros(per_channel).long()`
 # - the bias is left as it was: `bias[outputs]` -> `bias`
 # - one output for each channel: `outputs = (` -> `outputs = keep; (`
@@ -153,6 +161,7 @@ def prune_after_flatten(weight, keep, height, width):
 
 
 # %% prune_after_flatten wrong
+# - loses the axis of a single output: `.flatten(1)` -> `.squeeze(0).flatten(-2)`
 # - width for height: `-1, height * width)` -> `-1, height * height)`
 # - keeps the last ones: `by_channel[:, keep]` -> `by_channel[:, -len(keep) :]`
 # - keeps the two axes: `.flatten(1)` -> ``
@@ -245,6 +254,8 @@ def global_channels(scores, ratio, least):
 
 
 # %% global_channels wrong
+# - in float32: `torch.cat(scores).argsort()` -> `torch.cat(scores).float().argsort()`
+# - without the sign: `torch.cat(scores).argsort()` -> `torch.cat(scores).abs().argsort()`
 # - keeps one more than the least: `> least` -> `> least + 1`
 # - keeps one fewer than the least: `> least` -> `>= least`
 # - rounds up: `int(len(owner) * ratio)` -> `-int(-len(owner) * ratio // 1)`

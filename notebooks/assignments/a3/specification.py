@@ -8,7 +8,7 @@ import torch
 from helpers.checks.compare import Tolerance
 from helpers.checks.specification import Assignment, Case, Item
 
-CLOSE = Tolerance(relative=1e-9, absolute=1e-12)
+CLOSE = Tolerance(relative=1e-9, absolute=1e-12, same_types=True)
 
 
 def _normal(rng, *shape):
@@ -28,7 +28,10 @@ def _norm_cases(rng):
 
 
 def _norm_edges(rng):
+    zero = _normal(rng, 3, 2, 2, 2)
+    zero[1] = 0
     return [
+        Case("a channel of zeros", {"weight": zero, "p": 2}),
         Case("a linear layer", {"weight": _normal(rng, 5, 5), "p": 1}),
         Case("as many inputs as outputs", {"weight": _normal(rng, 3, 3, 1, 1), "p": 2}),
     ]
@@ -51,6 +54,7 @@ def _taylor_edges(rng):
     return [
         _taylor_case(rng, "a single image", 1, 4, 3, 3),
         _taylor_case(rng, "wide images", 3, 3, 3, 5),
+        _taylor_case(rng, "a single channel", 3, 1, 4, 2),
     ]
 
 
@@ -88,6 +92,10 @@ def _keep_edges(rng):
             "scores below 0",
             {"scores": torch.tensor([-3.0, 2.0, -1.0, 0.5], dtype=torch.float64), "ratio": 0.5},
         ),
+        Case(
+            "scores that float32 cannot tell apart",
+            {"scores": 1 + 1e-9 * torch.randperm(8, generator=rng).double(), "ratio": 0.5},
+        ),
     ]
 
 
@@ -119,6 +127,7 @@ def _conv_edges(rng):
     return [
         Case("as many inputs as outputs", _conv_inputs(rng, 5, 5, 3, 2)),
         Case("as many kept on both sides", _conv_inputs(rng, 6, 6, 3, 3)),
+        Case("one kept on each side", _conv_inputs(rng, 4, 3, 1, 1)),
     ]
 
 
@@ -147,6 +156,8 @@ def _depthwise_edges(rng):
     return [
         Case("two outputs per channel", _depthwise_inputs(rng, 5, 3, multiplier=2)),
         Case("without a bias", _depthwise_inputs(rng, 4, 2, bias=False)),
+        Case("three outputs per channel", _depthwise_inputs(rng, 4, 2, multiplier=3)),
+        Case("one kept channel of two outputs", _depthwise_inputs(rng, 3, 1, multiplier=2)),
     ]
 
 
@@ -161,9 +172,9 @@ def _depthwise_oracle(inputs, probe):
     ]
 
 
-def _flatten_inputs(rng, channels, height, width, kept):
+def _flatten_inputs(rng, channels, height, width, kept, outputs=3):
     return {
-        "weight": _normal(rng, 3, channels * height * width),
+        "weight": _normal(rng, outputs, channels * height * width),
         "keep": _some(rng, channels, kept),
         "height": height,
         "width": width,
@@ -179,6 +190,7 @@ def _flatten_edges(rng):
         Case("one pixel", _flatten_inputs(rng, 6, 1, 1, 2)),
         Case("an oblong", _flatten_inputs(rng, 3, 2, 4, 2)),
         Case("as many pixels as channels", _flatten_inputs(rng, 4, 2, 2, 2)),
+        Case("a single output", _flatten_inputs(rng, 4, 2, 11, 3, outputs=1)),
     ]
 
 
@@ -264,6 +276,7 @@ def _global_cases(rng):
 
 def _global_edges(rng):
     apart = [torch.tensor([0.1, 0.2, 0.3]).double(), torch.tensor([1.0, 9.0, 8.0, 7.0]).double()]
+    close = 1 + 1e-9 * torch.randperm(12, generator=rng).double()
     small = [_normal(rng, 5).abs() * 0.01, _normal(rng, 5).abs() + 1, _normal(rng, 4).abs() + 1]
     return [
         Case("a layer of small scores", {"scores": small, "ratio": 0.5, "least": 2}),
@@ -274,6 +287,14 @@ def _global_edges(rng):
         Case(
             "a layer smaller than the least",
             {"scores": [small[0][:2], small[1]], "ratio": 0.5, "least": 3},
+        ),
+        Case(
+            "scores that float32 cannot tell apart",
+            {"scores": list(close.split([5, 7])), "ratio": 0.5, "least": 1},
+        ),
+        Case(
+            "scores below 0",
+            {"scores": [_normal(rng, 9), _normal(rng, 7) - 0.5], "ratio": 0.4, "least": 1},
         ),
     ]
 

@@ -26,6 +26,7 @@ def scale_and_zero_point(low, high, bits):
 
 
 # %% scale_and_zero_point wrong
+# - eight bits at most: `round(-low / scale)` -> `min(round(-low / scale), 255)`
 # - floor division, half-way down: `round(-low / scale)` -> `int(-((low + scale / 2) // scale))`
 # - the zero point is cut off: `round(-low / scale)` -> `int(-low / scale)`
 # - a small range is empty: `low == high` -> `high - low < 1e-4`
@@ -58,6 +59,7 @@ def quantize(x, scale, zero_point, low, high):
 
 
 # %% quantize wrong
+# - in 32 bits: `.long()` -> `.int()`
 # - in float32: `x / scale` -> `x.float() / scale`
 # - integers before the clamp: `torch.round(x / scale)` -> `torch.round(x / scale).long()`
 # - integers of 32 bits before the clamp: `torch.round(x / scale)` -> `torch.round(x / scale).int()`
@@ -96,6 +98,7 @@ def quantize_weight(weight, bits):
 
 
 # %% quantize_weight wrong
+# - scales of 1e-8 at least: `1.0, scales)` -> `1.0, scales).clamp(min=1e-8)`
 # - small channels get scale 1, too: `scales == 0` -> `scales < 1e-4`
 # - half-way is rounded up: `torch.round(` -> `(lambda v: (v + 0.5).floor())(`
 # - half-way away from zero: `torch.round(` -> `(lambda v: v.sign() * (v.abs() + 0.5).floor())(`
@@ -160,6 +163,7 @@ def integer_conv(x, zero_point, weight, bias, padding, stride):
 
 
 # %% integer_conv wrong
+# - a stride of two at most: `stride=stride` -> `stride=min(stride, 2)`
 # - a padding of one at most: `padding=padding` -> `padding=min(padding, 1)`
 # - float32 instead of integers: `.double()` -> `.float()`
 # - the zero point is forgotten: `(x - zero_point)` -> `x`
@@ -232,6 +236,10 @@ def requantize(sums, mantissa, shift, zero_point, low, high):
 
 
 # %% requantize wrong
+# - the zero point before the shift: `product + (1 <<` -> `product + (zero_point << shift) + (1 <<`,
+#   `>> shift) + zero_point)` -> `>> shift))`
+# - 32 bits before the clamp: `+ zero_point)` -> `+ zero_point).int().long()`
+# - always 256 codes: `.clamp(low, high)` -> `.clamp(low, low + 255)`
 # - in float64: `sums.long() * mantissa` -> `(sums.double() * mantissa).long()`
 # - in float32: `sums.long() * mantissa` -> `(sums.float() * mantissa).long()`
 # - one row of sums: `sums.long() * mantissa` -> `sums.long().flatten() * mantissa`
@@ -271,6 +279,12 @@ def best_clip(x, bits, candidates):
 
 
 # %% best_clip wrong
+# - from the largest threshold down, as long as the error falls: `candidates.tolist():` ->
+#   `candidates.sort(descending=True).values.tolist():`, `return errors.index(min(errors))` ->
+#   `rising = [i for i in range(len(errors) - 1) if errors[i + 1] > errors[i]];
+#   return candidates.argsort(descending=True)[[*rising, len(errors) - 1][0]].item()`
+# - the first after which the error rises: `return errors.index(min(errors))` ->
+#   `return next((i for i in range(len(errors) - 1) if errors[i + 1] > errors[i]), len(errors) - 1)`
 # - one step too many: `threshold / most` -> `threshold / (most + 1)`
 # - one code too many on both sides: `2 ** (bits - 1) - 1` -> `2 ** (bits - 1)`
 # - one code too many below: `clamp(-most, most)` -> `clamp(-most - 1, most)`

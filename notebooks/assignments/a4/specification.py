@@ -11,8 +11,8 @@ import torch
 from helpers.checks.compare import Tolerance
 from helpers.checks.specification import Assignment, Case, Item
 
-CLOSE = Tolerance(relative=1e-9, absolute=1e-12)
-EXACT = Tolerance(relative=0.0, absolute=0.0)
+CLOSE = Tolerance(relative=1e-9, absolute=1e-12, same_types=True)
+EXACT = Tolerance(relative=0.0, absolute=0.0, same_types=True)
 
 
 def _normal(rng, *shape):
@@ -62,6 +62,7 @@ def _range_edges(rng):
         _range_case("a zero point half-way between two codes", -power, 5 * power, 2),
         _range_case("a zero point half-way between two others", -3 * power, 3 * power, 2),
         _range_case("a zero point just below a code", -0.66 * power, power, 4),
+        _range_case("sixteen bits", -start, 2 * start, 16),
     ]
 
 
@@ -129,7 +130,7 @@ def _weight_cases(rng):
 def _weight_edges(rng):
     zero = _normal(rng, 3, 4)
     zero[1] = 0
-    zero[2] *= 1e-6
+    zero[2] *= 1e-12
     halves = torch.tensor([[3.0, -2.5, 1.5, 0.5, -0.5, -1.5, 2.5]], dtype=torch.float64)
     return [
         Case("a channel of zeros", {"weight": zero, "bits": 8}),
@@ -239,6 +240,7 @@ def _conv_edges(rng):
         far,
         most,
         _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 2, 2, 3),
+        _conv_case(rng, "with a stride of three", (2, 2, 8, 7), (2, 2, 2, 3), 1, 3, 90),
     ]
 
 
@@ -341,6 +343,9 @@ def _requantize_edges(rng):
             "sums just below half-way",
             _requantize_inputs(torch.tensor(below), mantissa, 32, 0, -(2**31), 2**31 - 1),
         ),
+        Case("the smallest shift", _requantize_inputs(wide, mantissa, 1, 9)),
+        Case("the largest shift", _requantize_inputs(wide, mantissa, 62, 100)),
+        Case("codes of seven bits", _requantize_inputs(wide, mantissa, 54, -10, low=-64, high=63)),
     ]
 
 
@@ -382,11 +387,19 @@ def _clip_edges(rng):
     # What is cut off decides, so the largest is best; float32 sees one threshold.
     outlier = torch.cat([_normal(rng, 3) * 0.1, torch.tensor([10.0])])
     near = torch.tensor([5.0, 5.0 + 1e-7, 5.0 - 1e-7], dtype=torch.float64)
+    equal = torch.full((3,), 2.9, dtype=torch.float64)
+    up_and_down = [14.0, 2.9, 21.0]  # the error rises and falls from the largest down
+    between = {"x": x, "bits": 3, "candidates": torch.tensor([2.0, 9.0, 1.0], dtype=torch.float64)}
     return [
         Case("evenly spread numbers", {"x": x, "bits": 3, "candidates": candidates}),
         Case("three codes", {"x": x, "bits": 2, "candidates": candidates * 0.67}),
         Case("negative numbers", {"x": negative, "bits": 5, "candidates": candidates.flip(0) * 4}),
         Case("few values", {"x": ends.double(), "bits": 2, "candidates": half}),
+        Case("a threshold that is worse between two better", between),
+        Case(
+            "equal numbers",
+            {"x": equal, "bits": 4, "candidates": torch.tensor(up_and_down, dtype=torch.float64)},
+        ),
         Case("thresholds that hardly differ", {"x": outlier, "bits": 8, "candidates": near}),
         Case(
             "few values, most of them negative",

@@ -49,6 +49,8 @@ def pack_bits(codes, bits):
 
 
 # %% pack_bits wrong
+# - zeros at the end are left out:
+#   `.to(torch.uint8)` -> `.to(torch.uint8)[: int(stream.nonzero().max()) // 8 + 1]`
 # - the sums as they are, in 64 bits: `.to(torch.uint8)` -> ``
 # - a byte more than needed: `math.ceil(len(stream) / 8) * 8` -> `(len(stream) // 8 + 1) * 8`
 # - the highest bit first:
@@ -146,6 +148,8 @@ def restore_weight(packed, scales, shape, bits):
 
 
 # %% restore_weight wrong
+# - two or four axes: `(codes.reshape(shape[0], -1) * scales.float()[:, None]).reshape(shape)` ->
+#   `codes.reshape(shape) * scales.float().reshape([-1, 1, 1, 1][: len(shape) // 2 * 2])`
 # - in double precision: `scales.float()` -> `scales.double()`
 # - in half precision: `scales.float()` -> `scales`
 # - as one row: `.reshape(shape)` -> `.flatten()`
@@ -176,6 +180,10 @@ def drop_channels(weight, bias, keep, means):
 
 
 # %% drop_channels wrong
+# - loses the axis of one removed channel:
+#   `over_kernel[:, gone] @ means[gone]` -> `over_kernel[:, gone].squeeze() @ means[gone].squeeze()`
+# - two or four axes: `weight.flatten(2).sum(2) if weight.ndim > 2` ->
+#   `weight.sum((2, 3)) if weight.ndim == 4`
 # - the mean over the kernel: `weight.flatten(2).sum(2)` -> `weight.flatten(2).mean(2)`
 # - changes its bias: `bias + over_kernel[:, gone] @` -> `bias.add_(1) + over_kernel[:, gone] @`
 # - the bias as it was: `bias + over_kernel[:, gone] @ means[gone]` -> `bias`
@@ -246,6 +254,10 @@ def front(accuracies, sizes):
 
 
 # %% front wrong
+# - an accuracy of 0 is no network:
+#   `if best is None or` -> `if accuracies[position] and best is None or`
+# - a thousandth is no difference: `accuracies[position] > accuracies[best] or` ->
+#   `accuracies[position] > accuracies[best] + 1e-3 or`
 # - a tensor instead of a list: `return kept` -> `return torch.tensor(kept)`
 # - pairs instead of positions: `return kept` -> `return [(sizes[i], accuracies[i]) for i in kept]`
 # - as many as there are: `return kept` -> `return order`

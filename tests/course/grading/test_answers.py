@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-import torch
 
 from course.grading import answers, course
 from helpers.checks.specification import copy_tree
@@ -101,11 +100,3 @@ def test_an_answer_learned_by_heart_from_the_visible_inputs_earns_nothing(name, 
     learned = [item.answer(student, copy_tree(case.inputs)) for case in item.make_cases("visible")]
     reciting = replace(item, run=lambda student, inputs: learned[0])
     assert trying.check(reciting, {item.function: None}, "hidden").share == 0.0
-
-
-def test_a_list_of_one_tensor_counts_as_the_tensor_and_one_of_numbers_as_none():
-    typed, one = EXERCISES["a5"].load_driver().typed, torch.ones(2, dtype=torch.uint8)
-    assert typed([one], {})["torch.uint8"] is typed(one, {})["torch.uint8"] is one
-    names = [[*part] for part in typed((one, one.half()), {})]
-    assert names == [["torch.uint8"], ["torch.float16"]]
-    assert typed([1, 2], {}) == {"no tensor": [1, 2]}

@@ -264,6 +264,14 @@ def test_the_resubmission_rule_and_not_the_order_or_the_alphabet_decides(
     }
 
 
+def test_the_same_work_in_a_second_download_is_no_news(room, incoming):
+    place(incoming / "ada.ipynb", b"A", 1_000_000)
+    collect(room, "a1")
+    place(incoming / "ada", folder(**{"a1.ipynb": "A"}), 2_000_000)
+    assert sentences(room) == []
+    assert [one.became for one in collect(room, "a1")] == ["unchanged", "unchanged"]
+
+
 def test_neither_a_killed_collect_nor_looking_into_a_hand_in_makes_anybody_late(
     room, incoming, monkeypatch
 ):

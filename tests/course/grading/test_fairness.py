@@ -387,4 +387,4 @@ def test_check_of_a_network_names_another_file_and_calls_a_share_no_mistake(rele
     missing, share = done.stdout.strip().splitlines()
     assert "network.safetensors was not handed in; there is mine.safetensors" in missing
     assert share.startswith("network: it works on the visible inputs. ")
-    assert 20 < int(re.search(r"earn (\d+)% of", share).group(1)) < 100
+    assert 20 < int(re.search(r"earn (\d+)\.\d% of", share).group(1)) < 100

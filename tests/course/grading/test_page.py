@@ -150,6 +150,11 @@ def test_a_page_can_be_read_by_its_headings_and_tells_each_case(page):
     assert "<img" not in page and "[image: a plot]" in page and 'lang="en"' in page
 
 
+def test_a_text_that_waits_is_not_called_empty():
+    row = {"points": 0, "of": 6, "comment": feedback.LEFT_EMPTY, "waiting": True}
+    assert feedback._reason(row, {}) == "" and feedback._reason(row | {"waiting": False}, {})
+
+
 def test_where_a_share_is_earned_no_case_is_called_wrong():
     assert feedback._cases([["first", 0.25], ["second", 0.3]]) == []
 

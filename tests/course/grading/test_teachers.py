@@ -4,6 +4,7 @@ similar hand-ins.
 
 import csv
 import json
+import shutil
 from datetime import UTC, datetime
 
 import nbformat
@@ -173,6 +174,13 @@ def test_what_a_teacher_gives_and_writes_reaches_the_pages(graded, a1, monkeypat
     monkeypatch.setattr(export, "pseudonym", lambda _, student: {"ada": "p2", "ben": "p1"}[student])
     write(graded.result_path("a1", "ben"), '{"boxed": true}')
     assert export.table(graded, ["a1"], pseudonyms=True)["student"].tolist() == ["p1", "p2"]
+
+
+def test_a_table_of_nobody_does_not_stay(graded):
+    assert graded.folder / "export" / "a1.csv" in export.export(graded, ["a1"])
+    shutil.rmtree(graded.folder / "submitted")
+    export.export(graded, ["a1"])
+    assert not (graded.folder / "export" / "a1.csv").exists()
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def bn(rng, training=False):
         "bias": normal(rng, 3),
         "running_mean": normal(rng, 3),
         "running_var": var,
-        "eps": 0.01,
+        "eps": 1e-3 * torch.randint(1, 30, (1,), generator=rng).item(),
         "training": training,
     }
 

@@ -16,7 +16,8 @@ def norm_cases(rng):
 def reason_edges(rng):
     """What is easily forgotten when one is asked for the reasons."""
     worst = {"c": conv(rng), "n": bn(rng, training=True), "m": bn(rng)}
-    return [*traps(rng), several_reasons(rng, worst)]
+    unread = {"n": bn(rng), "c": conv(rng)}
+    return [*traps(rng), several_reasons(rng, worst), nobody_reads_it(rng, unread)]
 
 
 def fold_edges(rng):
@@ -176,6 +177,12 @@ def several_reasons(rng, layers):
     )
     reasons = {"b": "training", "e": "several readers", "h": "no convolution"}
     return case(rng, "several reasons at once", layers, nodes, reasons=reasons, removed=[])
+
+
+def nobody_reads_it(rng, layers):
+    nodes = "x input; a layer n x; b layer c x; out output b"
+    reasons = {"a": "no convolution"}
+    return case(rng, "a norm of an input that nobody reads", layers, nodes, reasons=reasons)
 
 
 def two_norms_in_a_row(rng, layers):

@@ -19,6 +19,8 @@ def repeat_edges(rng):
         in_place_method_after(rng),
         methods(rng),
         modules(rng),
+        number_first(rng),
+        numbers_close_together(rng),
     ]
 
 
@@ -101,3 +103,16 @@ def modules(rng):
         "out output c d"
     )
     return case(rng, "modules", {"r": RELU}, nodes, removed=[])
+
+
+def number_first(rng):
+    nodes = (
+        "x input; a function sub x 2.0; b function sub 2.0 x; c function sub 2.0 x; "
+        "d function mul a b; out output d c"
+    )
+    return case(rng, "a number in front", {}, nodes, removed=["c"])
+
+
+def numbers_close_together(rng):
+    nodes = "x input; a function mul x 1.001; b function mul x 1.0012; out output a b"
+    return case(rng, "numbers close together", {}, nodes, removed=[])
