@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_170,
+    "helpers": 92_190,
     "helpers/graphs": 11_960,
     "helpers/models": 5_890,
     "helpers/passes": 10_530,
@@ -26,16 +26,16 @@ BUDGETS = {
     "helpers/quantization": 20_780,
     "helpers/plots": 5_550,
     "helpers/training": 7_150,
-    "helpers/checks": 5_110,
-    "course": 88_240,
+    "helpers/checks": 5_130,
+    "course": 88_390,
     "course/benchmarks": 16_210,
-    "course/commands": 9_330,
-    "course/grading": 33_820,
+    "course/commands": 9_390,
+    "course/grading": 33_910,
     "course/lessons": 6_580,
     "course/publish": 8_360,
     "course/reference": 11_290,
-    "tests": 213_210,
-    "notebooks": 64_080,
+    "tests": 213_400,
+    "notebooks": 64_920,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100
