@@ -93,7 +93,7 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
             if other is counts or other.remark:
                 continue
             if _holds(room.submission(student, assignment), files_of(other.paths, assignment)[0]):
-                other.became = "unchanged"  # the same work once more, in another download
+                _take(room, assignment, other, first)  # the same work: its earliest date counts
                 continue
             words = f"{counts.entry} is by the same student and counts"
             other.remark = _joined(other.damage, words)

@@ -272,6 +272,26 @@ def test_the_same_work_in_a_second_download_is_no_news(room, incoming):
     assert [one.became for one in collect(room, "a1")] == ["unchanged", "unchanged"]
 
 
+def test_of_the_same_work_twice_in_one_download_the_first_date_counts(room, incoming):
+    place(incoming / "ada.ipynb", b"A", 1_000_000)
+    place(incoming / "ada", folder(**{"a1.ipynb": "A"}), 2_000_000)
+    assert sentences(room) == [] and collected(room, "ada") == {"a1.ipynb": b"A"}
+    assert arrival(room, "a1", "ada").timestamp() == 1_000_000
+
+
+def test_two_damaged_hand_ins_of_one_student_are_both_named(room, incoming):
+    place(incoming / "ada.zip", b"no zip", 1_000_000)
+    place(incoming / "ada", folder(**{"notes.txt": "A"}), 2_000_000)
+    said = " ".join(sentences(room))
+    assert "damaged" in said and "there is no notebook in it" in said
+
+
+def test_a_zip_file_beside_the_notebook_is_named(room, incoming):
+    place(incoming / "ada", folder(**{"a1.ipynb": "A", "all.zip": zipped()}))
+    (sentence,) = sentences(room)
+    assert "all.zip was not unpacked, for the notebook lies beside it" in sentence
+
+
 def test_neither_a_killed_collect_nor_looking_into_a_hand_in_makes_anybody_late(
     room, incoming, monkeypatch
 ):
