@@ -56,14 +56,27 @@ def test_the_outputs_come_from_the_tables_and_networks_that_are_shipped(notebook
     assert runner.made_from(notebook) == notebook.metadata.made_from
 
 
-def test_the_page_of_progress_shows_every_exercise_as_it_is_now():
+def progress_row(lesson):
+    """The line of a lesson, "04a", in the first table of the page of progress."""
+    page_of_progress = (NOTEBOOKS / "progress.ipynb").read_text(encoding="utf-8")
+    return next(line for line in page_of_progress.splitlines() if f"({lesson}_" in line)
+
+
+def test_the_page_of_progress_shows_every_exercise_and_the_minutes_of_each_lesson():
     shown = (NOTEBOOKS / "progress.ipynb").read_text(encoding="utf-8")
     for lesson, items in Lessons(NOTEBOOKS / "exercises").by_lesson.items():
-        lines = (
-            f"| {lesson.removeprefix('lesson_')} | {item.function} | {item.minutes} |"
-            for item in items
-        )
+        lesson = lesson.removeprefix("lesson_")
+        lines = [f"| {lesson} | {item.function} | {item.minutes} |" for item in items]
         assert all(line in shown for line in lines), lesson
+        minutes = sum(item.minutes for item in items)
+        assert f" 0 of {len(items)} | {minutes} | " in progress_row(lesson), lesson
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in lessons()])
+def test_the_page_of_progress_names_the_assignment_that_the_lesson_names(path):
+    link = re.compile(r"\(assignments/(a\d)/")
+    named = set(link.findall(text_of(READ[path])))
+    assert set(link.findall(progress_row(path.stem.split("_")[0]))) == named
 
 
 @any_notebook
