@@ -29,6 +29,11 @@ def bn_affine(gamma, beta, mean, var, eps):
 
 
 # %% bn_affine wrong
+# - a variance of 0 stays as it is: `torch.sqrt(var + eps)` ->
+#   `torch.where(var == 0, 1.0, torch.sqrt(var + eps))`
+# - large variances are limited: `var + eps` -> `var.clamp(max=1e3) + eps`
+# - a gamma of zeros counts as none: `if gamma is not None` -> `if gamma is not None and gamma.any()`
+# - an eps of 0 counts as none: `var + eps` -> `var + (eps or 1e-5)`
 # - an eps of 1e-5 at least: `var + eps` -> `var + max(eps, 1e-5)`
 # - changes the variance that it was given: `var + eps` -> `var.add_(eps)`
 # - changes the mean that it was given: `-mean * a` -> `mean.neg_() * a`
@@ -59,6 +64,14 @@ def update_statistics(x, running_mean, running_var, momentum):
 
 
 # %% update_statistics wrong
+# - a single image is left biased: `correction=1` -> `correction=int(len(x) > 1)`
+# - a single channel loses its axis: `keep = 1 - momentum` ->
+#   `mean, var, running_mean, running_var = (
+#       value.squeeze() for value in (mean, var, running_mean, running_var)
+#   ); keep = 1 - momentum`
+# - n - 1 only for few values: `correction=1` -> `correction=int(values.shape[1] < 32)`
+# - equal values leave the variance alone: `keep = 1 - momentum` ->
+#   `var = torch.where(var == 0, running_var, var); keep = 1 - momentum`
 # - a momentum of 0 is none: `keep = 1 - momentum` ->
 #   `momentum = momentum or 0.1; keep = 1 - momentum`
 # - changes its inputs: `keep * running_mean` -> `running_mean.mul_(keep)`
@@ -89,6 +102,10 @@ def bn_train(x, gamma, beta, eps):
 
 
 # %% bn_train wrong
+# - images of one pixel are left as they are: `return (` ->
+#   `return x if x.shape[2:].numel() == 1 else (`
+# - equal values are left as they are: `return (` -> `return torch.where(var == 0, x, 0) + (var > 0) * (`
+# - a large eps is limited: `var + eps` -> `var + min(eps, 0.1)`
 # - changes the batch that it was given: `(x - mean) / ` -> `x.sub_(mean) / `
 # - the variance without its mean: `((x - mean) ** 2)` -> `(x ** 2)`
 # - the unbiased variance:
@@ -114,6 +131,11 @@ def fold_linear(weight, bias, a, b):
 
 
 # %% fold_linear wrong
+# - a bias with a 0 is dropped: `b if bias is None` -> `b if bias is None or not bias.all()`
+# - an a of 0 counts as 1: `return a[:, None]` -> `return torch.where(a == 0, 1.0, a)[:, None]`
+# - a single output loses its axis: `a[:, None] * weight` -> `(a[:, None] * weight).squeeze(0)`
+# - a single input keeps its weight: `a[:, None] * weight` ->
+#   `(a[:, None] * weight if weight.shape[1] > 1 else weight)`
 # - b is added before a multiplies: `a * bias + b` -> `a * (bias + b)`
 # - the absolute value of a: `a[:, None]` -> `a.abs()[:, None]`
 # - changes the weight that it was given: `a[:, None] * weight` -> `weight.mul_(a[:, None])`
@@ -137,6 +159,16 @@ def fold_conv(weight, bias, a, b):
 
 
 # %% fold_conv wrong
+# - axes of size 1 go: `a.reshape(shape) * weight` -> `(a.reshape(shape) * weight).squeeze()`
+# - two outputs per channel are taken in the wrong order: `return a` ->
+#   `a = a.reshape(2, -1).T.flatten() if weight.shape[:2] == (8, 1) else a; return a`
+# - in one dimension along the kernel: `return a.reshape(shape)` ->
+#   `return (a if weight.ndim == 3 and weight.shape[2] == len(a) else a.reshape(shape))`
+# - in three dimensions b is forgotten: `a * bias + b` -> `a * bias + b * (weight.ndim < 5)`
+# - a single output loses its axis:
+#   `a.reshape(shape) * weight` -> `(a.reshape(shape) * weight).squeeze(0)`
+# - several groups in reverse: `return a` ->
+#   `a = a.flip(0) if 1 < weight.shape[1] < len(a) == 6 else a; return a`
 # - without a bias there is none: `b if bias is None` -> `0 * b if bias is None`
 # - changes its weight: `a.reshape(shape) * weight` -> `weight.mul_(a.reshape(shape))`
 # - two dimensions only: `(weight.ndim - 1)` -> `3`
@@ -167,6 +199,14 @@ def fold_transposed(weight, bias, a, b, groups):
 
 
 # %% fold_transposed wrong
+# - depthwise, in the wrong order: `factor = a.reshape(groups, 1, per_group, 1, 1)` ->
+#   `factor = (a.reshape(per_group, groups).T if groups == inputs else a).reshape(
+#       groups, 1, per_group, 1, 1
+#   )`
+# - the inputs of a group count its outputs: `factor = a.reshape(groups, 1, per_group, 1, 1)` ->
+#   `starts = [g * inputs // groups % len(a) for g in range(groups)]; factor = torch.stack(
+#       [a.roll(-start)[:per_group] for start in starts]
+#   ).reshape(groups, 1, per_group, 1, 1)`
 # - the first factor for all: `a.reshape(groups, 1, per_group, 1, 1)` -> `a[0]`
 # - changes its weight: `(factor * grouped)` -> `grouped.mul_(factor)`
 # - the first axis, as for a convolution:
@@ -204,6 +244,12 @@ def fold_before(weight, bias, a, b, groups):
 
 
 # %% fold_before wrong
+# - the outputs of a group count its inputs: `a_seen = (` ->
+#   `starts = [o // per_group % groups * per_group for o in range(outputs)]; a_all = a; a_seen = (`
+#   and `weight * a_seen[` ->
+#   `weight * torch.stack([a_all[start : start + per_group] for start in starts])[`
+# - depthwise, the output takes its own channel: `a_seen = (` ->
+#   `a = a if per_group > 1 else a.roll(outputs // groups - 1); a_seen = (`
 # - a and b exchanged: `a.reshape(groups` -> `b.reshape(groups`
 # - the mean over the kernel: `weight.sum(dim=(2, 3))` -> `weight.mean(dim=(2, 3))`
 # - square kernels only:

@@ -37,6 +37,10 @@ def _affine_edges(rng):
             statistics(rng, 5) | {"var": tiny["var"].new_full((5,), 1e-8), "eps": 1e-9},
         ),
         Case("the same eps with other statistics", statistics(rng, 5) | {"eps": plain["eps"]}),
+        Case("a variance of 0", statistics(rng, 3) | {"var": torch.arange(3) * tiny["var"][:3]}),
+        Case("large variances", tiny | {"var": tiny["var"] * 1e7}),
+        Case("a gamma of zeros", tiny | {"gamma": tiny["gamma"] * 0}),
+        Case("an eps of 0", plain | {"eps": 0.0}),
     ]
 
 
@@ -62,22 +66,21 @@ def _batch(rng, shape):
     return normal(rng, *shape) * 2 + 1
 
 
+def _update_case(rng, label, *shape):
+    inputs = {
+        "x": _batch(rng, shape),
+        "running_mean": normal(rng, shape[1]),
+        "running_var": torch.rand(shape[1], generator=rng, dtype=torch.float64) + 0.5,
+        "momentum": 0.05 * between(rng, 1, 9),
+    }
+    return Case(label, inputs)
+
+
 def _update_cases(rng):
-    cases = []
-    for shape in ((3, 4, 2, 2), (2, 5, 3, 1)):
-        mean, var = (
-            normal(rng, shape[1]),
-            torch.rand(shape[1], generator=rng, dtype=torch.float64) + 0.5,
-        )
-        momentum = 0.05 * between(rng, 1, 9)
-        inputs = {
-            "x": _batch(rng, shape),
-            "running_mean": mean,
-            "running_var": var,
-            "momentum": momentum,
-        }
-        cases.append(Case(f"a batch of shape {shape}", inputs))
-    return cases
+    return [
+        _update_case(rng, f"a batch of shape {shape}", *shape)
+        for shape in ((3, 4, 2, 2), (2, 5, 3, 1))
+    ]
 
 
 def _update_edges(rng):
@@ -95,6 +98,23 @@ def _update_edges(rng):
             )
             for momentum in (0.0, 1.0)
         ),
+        *(
+            _update_case(rng, label, *shape)
+            for label, shape in {
+                "a single image": (1, 3, 2, 3),
+                "a single channel": (4, 1, 3, 2),
+                "many values": (20, 2, 6, 5),
+            }.items()
+        ),
+        Case(
+            "a channel whose values are all equal",
+            {
+                "x": torch.cat([x, x[:, :1] * 0 + 5], dim=1),
+                "running_mean": normal(rng, 4),
+                "running_var": torch.arange(4).double() + 1,
+                "momentum": 0.2,
+            },
+        ),
     ]
 
 
@@ -104,31 +124,36 @@ def _update_oracle(inputs, probe):
     return [mean, var]
 
 
+def _train_case(rng, label, *shape, eps):
+    inputs = {
+        "x": _batch(rng, shape),
+        "gamma": normal(rng, shape[1]),
+        "beta": normal(rng, shape[1]),
+        "eps": eps,
+    }
+    return Case(label, inputs)
+
+
 def _train_cases(rng):
-    cases = []
-    for shape in ((3, 4, 2, 2), (2, 5, 3, 2)):
-        inputs = {
-            "x": _batch(rng, shape),
-            "gamma": normal(rng, shape[1]),
-            "beta": normal(rng, shape[1]),
-        }
-        cases.append(Case(f"a batch of shape {shape}", inputs | {"eps": 1e-2 * between(rng, 1, 9)}))
-    return cases
+    return [
+        _train_case(rng, f"a batch of shape {shape}", *shape, eps=1e-2 * between(rng, 1, 9))
+        for shape in ((3, 4, 2, 2), (2, 5, 3, 2))
+    ]
 
 
 def _train_edges(rng):
-    # Height equal to the number of channels: a broadcast along the wrong axis goes unnoticed by
-    # shapes.
-    inputs = {
-        "x": _batch(rng, (2, 3, 3, 3)),
-        "gamma": normal(rng, 3),
-        "beta": normal(rng, 3),
-        "eps": 0.1,
-    }
-    one = {"x": _batch(rng, (1, 3, 4, 5)), "gamma": normal(rng, 3), "beta": normal(rng, 3)}
+    equal = _train_case(rng, "a channel whose values are all equal", 3, 2, 2, 2, eps=0.02)
+    equal.inputs["x"][:, 0] = 5.0
     return [
-        Case("as many rows as channels", inputs),
-        Case("a single image", one | {"eps": 1e-6}),
+        # Height equal to the number of channels: a broadcast along the wrong axis goes unnoticed
+        # by shapes.
+        _train_case(rng, "as many rows as channels", 2, 3, 3, 3, eps=0.1),
+        _train_case(rng, "a single image", 1, 3, 4, 5, eps=1e-6),
+        _train_case(rng, "a single channel", 3, 1, 2, 4, eps=1e-3),
+        _train_case(rng, "images of one pixel", 5, 3, 1, 1, eps=1e-3),
+        _train_case(rng, "many values", 9, 2, 6, 5, eps=1e-3),
+        _train_case(rng, "a large eps", 3, 2, 2, 3, eps=2.0),
+        equal,
     ]
 
 
@@ -166,6 +191,10 @@ def _linear_edges(rng):
     return [
         Case("a square weight", _fold_inputs(rng, (4, 4), 4)),
         Case("a negative bias", negative | {"bias": -negative["bias"].abs()}),
+        Case("a bias with a 0", negative | {"bias": torch.arange(3).double()}),
+        Case("an a with a 0", negative | {"a": torch.arange(3).double()}),
+        Case("a single output", _fold_inputs(rng, (1, 3), 1)),
+        Case("a single input", _fold_inputs(rng, (3, 1), 3)),
     ]
 
 
@@ -206,6 +235,18 @@ def _conv_edges(rng):
             "a convolution in three dimensions", _fold_inputs(rng, (3, 2, 2, 2, 2), 3, bias=False)
         ),
         Case("a kernel that is not square", _fold_inputs(rng, (4, 2, 1, 3), 4)),
+        *(
+            Case(label, _fold_inputs(rng, shape, shape[0]))
+            for label, shape in {
+                "a kernel of one pixel, one input": (6, 1, 1, 1),
+                "two outputs per channel": (8, 1, 3, 3),
+                "as many outputs as the kernel is wide": (3, 2, 3),
+                "as many outputs as rows": (3, 2, 3, 3),
+                "a convolution in three dimensions with a bias": (3, 2, 2, 1, 3),
+                "a single output": (1, 3, 2, 2),
+                "several groups": (6, 2, 3, 3),
+            }.items()
+        ),
     ]
 
 
@@ -233,6 +274,16 @@ def _transposed_edges(rng):
         Case("three groups", _fold_inputs(rng, (6, 2, 1, 1), 6, groups=3)),
         Case("a kernel that is not square", _fold_inputs(rng, (4, 2, 2, 3), 4, groups=2)),
         Case("two groups without a bias", _fold_inputs(rng, (6, 2, 1, 2), 4, bias=False, groups=2)),
+        *(
+            Case(label, _fold_inputs(rng, shape, shape[1] * groups, groups=groups))
+            for label, shape, groups in (
+                ("depthwise, two outputs per channel", (4, 2, 3, 3), 4),
+                ("three groups of two inputs, one output each", (6, 1, 2, 2), 3),
+                ("three groups of two inputs, four outputs each", (6, 4, 2, 1), 3),
+                ("a single output", (3, 1, 2, 2), 1),
+                ("a single input", (1, 3, 2, 2), 1),
+            )
+        ),
     ]
 
 
@@ -273,6 +324,17 @@ def _before_edges(rng):
         Case("as many inputs as outputs", _before_inputs(rng, (4, 4, 2, 2), 1)),
         Case("a kernel that is not square", _before_inputs(rng, (4, 2, 3, 1), 2)),
         Case("two groups without a bias", _before_inputs(rng, (6, 2, 2, 3), 2, bias=False)),
+        *(
+            Case(label, _before_inputs(rng, shape, groups))
+            for label, shape, groups in (
+                ("depthwise, two outputs per channel", (8, 1, 3, 3), 4),
+                ("two groups of one input", (4, 1, 3, 3), 2),
+                ("three groups", (9, 2, 1, 1), 3),
+                ("three groups of three outputs", (9, 3, 2, 2), 3),
+                ("a single output", (1, 3, 2, 2), 1),
+                ("a single input", (3, 1, 2, 2), 1),
+            )
+        ),
     ]
 
 
