@@ -32,7 +32,8 @@ def bn_affine(gamma, beta, mean, var, eps):
 # - a variance of 0 stays as it is: `torch.sqrt(var + eps)` ->
 #   `torch.where(var == 0, 1.0, torch.sqrt(var + eps))`
 # - large variances are limited: `var + eps` -> `var.clamp(max=1e3) + eps`
-# - a gamma of zeros counts as none: `if gamma is not None` -> `if gamma is not None and gamma.any()`
+# - a gamma of zeros counts as none: `if gamma is not None` ->
+#   `if gamma is not None and gamma.any()`
 # - an eps of 0 counts as none: `var + eps` -> `var + (eps or 1e-5)`
 # - an eps of 1e-5 at least: `var + eps` -> `var + max(eps, 1e-5)`
 # - changes the variance that it was given: `var + eps` -> `var.add_(eps)`
@@ -104,7 +105,8 @@ def bn_train(x, gamma, beta, eps):
 # %% bn_train wrong
 # - images of one pixel are left as they are: `return (` ->
 #   `return x if x.shape[2:].numel() == 1 else (`
-# - equal values are left as they are: `return (` -> `return torch.where(var == 0, x, 0) + (var > 0) * (`
+# - equal values are left as they are: `return (` ->
+#   `return torch.where(var == 0, x, 0) + (var > 0) * (`
 # - a large eps is limited: `var + eps` -> `var + min(eps, 0.1)`
 # - changes the batch that it was given: `(x - mean) / ` -> `x.sub_(mean) / `
 # - the variance without its mean: `((x - mean) ** 2)` -> `(x ** 2)`

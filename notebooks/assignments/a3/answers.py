@@ -20,6 +20,10 @@ def norm_importance(weight, p):
 
 
 # %% norm_importance wrong
+# - a single output loses its axis: `.sum(dim=1)` -> `.sum(dim=1).squeeze()`
+# - a single output of negative weights: `weight.flatten(1).abs()` ->
+#   `(weight.flatten(1).abs() if len(weight) > 1 else weight.flatten(1))`
+# - four axes at most: `.sum(dim=1)` -> `.sum(dim=1)[: len(weight) if weight.ndim < 5 else 1]`
 # - a root that is never 0: `.sum(dim=1) ** (1 / p)` -> `.sum(dim=1).add(1e-12) ** (1 / p)`
 # - changes its weight: `weight.flatten(1).abs()` -> `weight.flatten(1).abs_()`
 # - the square of the 2-norm: ` ** (1 / p)` -> ``
@@ -43,6 +47,13 @@ def taylor_importance(activation, gradient):
 
 
 # %% taylor_importance wrong
+# - a single image keeps its sign: `.abs().mean(dim=0)` -> `.mean(dim=0)` and
+#   `(activation * gradient)` ->
+#   `(activation * gradient if len(gradient) == 1 else activation.abs())`
+# - images without a gradient do not count: `.mean(dim=0)` ->
+#   `.sum(dim=0) / (gradient != 0).flatten(1).any(1).sum()`
+# - images of one pixel lose an axis too few: `.sum(dim=(2, 3)).abs()` ->
+#   `.sum(dim=(2, 3), keepdim=activation.shape[2:].numel() == 1).abs()`
 # - the square instead of the absolute value: `.abs().mean(dim=0)` -> `.square().mean(dim=0)`
 # - changes its input: `(activation * gradient)` -> `activation.mul_(gradient)`
 # - absolute value before the sum: `.sum(dim=(2, 3)).abs()` -> `.abs().sum(dim=(2, 3))`
@@ -102,6 +113,12 @@ def prune_conv(weight, bias, keep_in, keep_out):
 
 
 # %% prune_conv wrong
+# - a bias of zeros counts as none: `if bias is None` -> `if bias is None or not bias.any()`
+# - a kernel of one pixel loses its axes: `[:, keep_in], None` -> `[:, keep_in].squeeze(), None`
+# - counts from the end: `weight[keep_out][:, keep_in]` ->
+#   `weight[keep_out][:, keep_in if len(keep_in) > 1 or not keep_in[0] else keep_in - 1]`
+# - all kept is nothing kept: `[:, keep_in], None` ->
+#   `[:, keep_in if len(keep_in) < weight.shape[1] else keep_in[:1]], None`
 # - loses the axis of a single output:
 #   `weight[keep_out][:, keep_in]` -> `weight[keep_out][:, keep_in].squeeze(0)`
 # - a bias is taken for granted: `None if bias is None else bias[keep_out]` -> `bias[keep_out]`
@@ -133,6 +150,7 @@ def prune_depthwise(weight, bias, channels, keep):
 
 
 # %% prune_depthwise wrong
+# - a kernel of one row loses it: `return weight[outputs]` -> `return weight[outputs].squeeze(2)`
 # - two outputs per channel at most: `len(weight) // channels` -> `min(len(weight) // channels, 2)`
 # - the first output each: `torch.arange(per_channel)` -> `torch.zeros(per_channel).long()`
 # - the bias is left as it was: `bias[outputs]` -> `bias`
@@ -161,6 +179,19 @@ def prune_after_flatten(weight, keep, height, width):
 
 
 # %% prune_after_flatten wrong
+# - maps of one row, pixel by pixel:
+#   `by_channel = weight.reshape(len(weight), -1, height * width)` ->
+#   `by_channel = weight.reshape(len(weight), -1, height * width); by_channel = weight.reshape(
+#       len(weight), width, -1).transpose(1, 2) if height == 1 else by_channel`
+# - maps of one column, pixel by pixel:
+#   `by_channel = weight.reshape(len(weight), -1, height * width)` ->
+#   `by_channel = weight.reshape(len(weight), -1, height * width); by_channel = weight.reshape(
+#       len(weight), height, -1).transpose(1, 2) if width == 1 else by_channel`
+# - one kept is the first: `keep].flatten` -> `keep if len(keep) > 1 else keep * 0].flatten`
+# - all kept but the last:
+#   `[:, keep]` -> `[:, keep if len(keep) < by_channel.shape[1] else keep[:-1]]`
+# - of one pixel one more: `return by_channel[:, keep].flatten(1)` -> `return by_channel[
+#       :, sorted({*keep.tolist(), 1}) if height * width == 1 else keep].flatten(1)`
 # - loses the axis of a single output: `.flatten(1)` -> `.squeeze(0).flatten(-2)`
 # - width for height: `-1, height * width)` -> `-1, height * height)`
 # - keeps the last ones: `by_channel[:, keep]` -> `by_channel[:, -len(keep) :]`
@@ -207,6 +238,13 @@ def channel_groups(layers):
 
 
 # %% channel_groups wrong
+# - ends that nobody reads are no groups:
+#   `return sorted(sorted(names) for names in groups.values())` ->
+#   `read = {name for layer in layers for name in layer["inputs"]}; return sorted(
+#       sorted(names) for names in groups.values() if len(names) > 1 or names[0] in read
+#       or names[0] == layers[-1]["name"])`
+# - by the name instead of the kind: `if layer["kind"] != "conv"` -> `if layer["name"] in (
+#       "add", "same") or layer["kind"] != "conv"`
 # - ties are followed for one step only: `while leader` -> `if leader`
 # - a tie replaces the one before: `leader[find(source)] = ` -> `leader[source] = `
 # - groups in the order of the network: `sorted(sorted(names)` -> `list(sorted(names)`
@@ -254,6 +292,15 @@ def global_channels(scores, ratio, least):
 
 
 # %% global_channels wrong
+# - layers at their least do not count: `budget = int(len(owner) * ratio)` ->
+#   `budget = int(sum(max(len(layer) - least, 0) for layer in scores) * ratio)`
+# - scores below 0 count as 0:
+#   `torch.cat(scores).argsort()` -> `torch.cat(scores).clamp(min=0).argsort(stable=True)`
+# - everything asked for leaves one: `budget = int(len(owner) * ratio)` ->
+#   `budget = int(len(owner) * ratio); least = 1 if ratio == 1 else least`
+# - at least one goes: `int(len(owner) * ratio)` -> `max(int(len(owner) * ratio), 1)`
+# - a single layer counts from its end: `layer = owner[index]` ->
+#   `layer = owner[index]; index = index if len(scores) > 1 else len(owner) - 1 - index`
 # - in float32: `torch.cat(scores).argsort()` -> `torch.cat(scores).float().argsort()`
 # - without the sign: `torch.cat(scores).argsort()` -> `torch.cat(scores).abs().argsort()`
 # - keeps one more than the least: `> least` -> `> least + 1`

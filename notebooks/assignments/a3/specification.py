@@ -34,6 +34,11 @@ def _norm_edges(rng):
         Case("a channel of zeros", {"weight": zero, "p": 2}),
         Case("a linear layer", {"weight": _normal(rng, 5, 5), "p": 1}),
         Case("as many inputs as outputs", {"weight": _normal(rng, 3, 3, 1, 1), "p": 2}),
+        Case("a single output", {"weight": -_normal(rng, 1, 2, 3, 3).abs(), "p": 1}),
+        Case("a linear layer of a single output", {"weight": _normal(rng, 1, 4), "p": 2}),
+        Case("a single input", {"weight": _normal(rng, 4, 1), "p": 2}),
+        Case("a convolution in one dimension", {"weight": _normal(rng, 3, 2, 5), "p": 1}),
+        Case("a convolution in three dimensions", {"weight": _normal(rng, 3, 2, 2, 3, 2), "p": 2}),
     ]
 
 
@@ -51,7 +56,14 @@ def _taylor_cases(rng):
 
 
 def _taylor_edges(rng):
+    silent = _taylor_case(rng, "an image without a gradient", 3, 2, 2, 2)
+    silent.inputs["gradient"][1] = 0
+    one = _taylor_case(rng, "a single image of negative products", 1, 3, 2, 2)
+    one.inputs["gradient"] = -one.inputs["activation"] * 2
     return [
+        silent,
+        one,
+        _taylor_case(rng, "images of one pixel", 3, 4, 1, 1),
         _taylor_case(rng, "a single image", 1, 4, 3, 3),
         _taylor_case(rng, "wide images", 3, 3, 3, 5),
         _taylor_case(rng, "a single channel", 3, 1, 4, 2),
@@ -109,9 +121,9 @@ def _keep_oracle(inputs, probe):
 # 4. to 6. surgery --------------------------------------------------------------------------------
 
 
-def _conv_inputs(rng, cout, cin, kept_out, kept_in, bias=True):
+def _conv_inputs(rng, cout, cin, kept_out, kept_in, bias=True, kernel=(3, 2)):
     return {
-        "weight": _normal(rng, cout, cin, 3, 2), "bias": _normal(rng, cout) if bias else None,
+        "weight": _normal(rng, cout, cin, *kernel), "bias": _normal(rng, cout) if bias else None,
         "keep_in": _some(rng, cin, kept_in), "keep_out": _some(rng, cout, kept_out),
     }  # fmt: skip
 
@@ -124,10 +136,17 @@ def _conv_cases(rng):
 
 
 def _conv_edges(rng):
+    zeros = _conv_inputs(rng, 4, 3, 2, 2)
+    ends = {"keep_in": torch.arange(3), "keep_out": torch.arange(4)[[0, 2, 3]]}
     return [
         Case("as many inputs as outputs", _conv_inputs(rng, 5, 5, 3, 2)),
         Case("as many kept on both sides", _conv_inputs(rng, 6, 6, 3, 3)),
         Case("one kept on each side", _conv_inputs(rng, 4, 3, 1, 1)),
+        Case("a bias of zeros", zeros | {"bias": torch.zeros(4, dtype=torch.float64)}),
+        Case("a kernel of one pixel", _conv_inputs(rng, 5, 6, 3, 2, kernel=(1, 1))),
+        Case("all kept", _conv_inputs(rng, 4, 3, 4, 3)),
+        Case("the last kept", zeros | {name: value[-1:] for name, value in ends.items()}),
+        Case("the ends kept", zeros | {name: value[::2] for name, value in ends.items()}),
     ]
 
 
@@ -140,12 +159,14 @@ def _conv_oracle(inputs, probe):
     ]
 
 
-def _depthwise_inputs(rng, channels, kept, multiplier=1, bias=True):
+def _depthwise_inputs(rng, channels, kept, multiplier=1, bias=True, kernel=(2, 3)):
     outputs = channels * multiplier
     return {
-        "weight": _normal(rng, outputs, 1, 2, 3), "bias": _normal(rng, outputs) if bias else None,
-        "channels": channels, "keep": _some(rng, channels, kept),
-    }  # fmt: skip
+        "weight": _normal(rng, outputs, 1, *kernel),
+        "bias": _normal(rng, outputs) if bias else None,
+        "channels": channels,
+        "keep": _some(rng, channels, kept),
+    }
 
 
 def _depthwise_cases(rng):
@@ -158,6 +179,10 @@ def _depthwise_edges(rng):
         Case("without a bias", _depthwise_inputs(rng, 4, 2, bias=False)),
         Case("three outputs per channel", _depthwise_inputs(rng, 4, 2, multiplier=3)),
         Case("one kept channel of two outputs", _depthwise_inputs(rng, 3, 1, multiplier=2)),
+        Case("a kernel of one pixel", _depthwise_inputs(rng, 4, 2, kernel=(1, 1))),
+        Case("a kernel of one row", _depthwise_inputs(rng, 6, 4, kernel=(1, 3))),
+        Case("all kept, three outputs per channel", _depthwise_inputs(rng, 3, 3, multiplier=3)),
+        Case("one kept of one output", _depthwise_inputs(rng, 4, 1)),
     ]
 
 
@@ -186,11 +211,18 @@ def _flatten_cases(rng):
 
 
 def _flatten_edges(rng):
+    last, pixel = _flatten_inputs(rng, 5, 2, 2, 1), _flatten_inputs(rng, 5, 1, 1, 1)
     return [
         Case("one pixel", _flatten_inputs(rng, 6, 1, 1, 2)),
         Case("an oblong", _flatten_inputs(rng, 3, 2, 4, 2)),
         Case("as many pixels as channels", _flatten_inputs(rng, 4, 2, 2, 2)),
         Case("a single output", _flatten_inputs(rng, 4, 2, 11, 3, outputs=1)),
+        Case("maps of one row", _flatten_inputs(rng, 4, 1, 3, 3)),
+        Case("maps of one column", _flatten_inputs(rng, 4, 3, 1, 3)),
+        Case("all kept", _flatten_inputs(rng, 5, 2, 2, 5)),
+        Case("the last one kept", last | {"keep": torch.tensor([4])}),
+        Case("the first of one pixel kept", pixel | {"keep": torch.tensor([0])}),
+        Case("the ends of one pixel kept", pixel | {"keep": torch.tensor([0, 4])}),
     ]
 
 
@@ -244,10 +276,15 @@ def _group_edges(rng):
         "a sum of three": "conv, conv, conv, add 0 1 2",
         "sums in a row, each with a term of the one before": "conv, conv, conv, conv, conv, conv, "
         "add 5 4, add 4 3, add 3 2, add 2 1, add 1 0",
+        "ends that nobody reads": "conv, conv 0, conv 0, conv 2",
         "several layers that keep channels": "conv, same 0, same 1, conv 2, same 3, same 4, add 2 "
         "5, same 6, conv 7, same 8, depthwise 9, add 7 10",
     }
-    return [Case(label, _network(rng, *lines.split(", "))) for label, lines in cases.items()]
+    kinds = [_layer("add", "conv"), _layer("same", "conv", "add"), _layer("conv", "conv", "same")]
+    return [
+        Case("layers named like kinds", {"layers": kinds}),
+        *(Case(label, _network(rng, *lines.split(", "))) for label, lines in cases.items()),
+    ]
 
 
 def _group_oracle(inputs, probe):
@@ -277,6 +314,7 @@ def _global_cases(rng):
 def _global_edges(rng):
     apart = [torch.tensor([0.1, 0.2, 0.3]).double(), torch.tensor([1.0, 9.0, 8.0, 7.0]).double()]
     close = 1 + 1e-9 * torch.randperm(12, generator=rng).double()
+    single = [_normal(rng, 1), _normal(rng, 5), _normal(rng, 1)]
     small = [_normal(rng, 5).abs() * 0.01, _normal(rng, 5).abs() + 1, _normal(rng, 4).abs() + 1]
     return [
         Case("a layer of small scores", {"scores": small, "ratio": 0.5, "least": 2}),
@@ -295,6 +333,21 @@ def _global_edges(rng):
         Case(
             "scores below 0",
             {"scores": [_normal(rng, 9), _normal(rng, 7) - 0.5], "ratio": 0.4, "least": 1},
+        ),
+        Case(
+            "nearly all scores below 0, and far apart",
+            {"scores": [-_normal(rng, 5).exp(), -_normal(rng, 6).exp()], "ratio": 0.5, "least": 2},
+        ),
+        Case("nothing asked for", {"scores": small, "ratio": 0.0, "least": 1}),
+        Case("too little asked for", {"scores": small, "ratio": 0.05, "least": 1}),
+        Case("everything asked for, two left", {"scores": small, "ratio": 1.0, "least": 2}),
+        Case(
+            "a single layer", {"scores": [_normal(rng, 5).sort().values], "ratio": 0.5, "least": 2}
+        ),
+        Case("layers of one channel", {"scores": single, "ratio": 0.5, "least": 1}),
+        Case(
+            "equally large layers",
+            {"scores": [_normal(rng, 4) for _ in range(3)], "ratio": 0.5, "least": 1},
         ),
     ]
 

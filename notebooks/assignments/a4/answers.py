@@ -26,6 +26,12 @@ def scale_and_zero_point(low, high, bits):
 
 
 # %% scale_and_zero_point wrong
+# - a tiny range counts as empty: `if low == high` -> `if high - low < 1e-8`
+# - a small range from 0 counts as empty: `if low == high` -> `if low == 0 and high < 1e-3`
+# - the zero point in float32: `round(-low / scale)` ->
+#   `round((torch.tensor(-low).float() / torch.tensor(scale).float()).item())`
+# - a single bit has two steps: `(2**bits - 1)` -> `(2**bits - (bits > 1))`
+# - four bits, halves up: `round(-low / scale)` -> `round(-low / scale + 1e-12 * (bits == 4))`
 # - eight bits at most: `round(-low / scale)` -> `min(round(-low / scale), 255)`
 # - floor division, half-way down: `round(-low / scale)` -> `int(-((low + scale / 2) // scale))`
 # - the zero point is cut off: `round(-low / scale)` -> `int(-low / scale)`
@@ -59,6 +65,7 @@ def quantize(x, scale, zero_point, low, high):
 
 
 # %% quantize wrong
+# - a number without axes gets one: `x / scale` -> `torch.atleast_1d(x) / scale`
 # - in 32 bits: `.long()` -> `.int()`
 # - in float32: `x / scale` -> `x.float() / scale`
 # - integers before the clamp: `torch.round(x / scale)` -> `torch.round(x / scale).long()`
@@ -98,6 +105,9 @@ def quantize_weight(weight, bits):
 
 
 # %% quantize_weight wrong
+# - two bits have three steps: `2 ** (bits - 1) - 1` -> `2 ** (bits - 1) - (bits > 2)`
+# - two or four axes alone: `shape = [-1] + [1] * (weight.ndim - 1)` ->
+#   `shape = [-1, 1] if weight.ndim == 2 else [-1, 1, 1, 1]`
 # - scales of 1e-8 at least: `1.0, scales)` -> `1.0, scales).clamp(min=1e-8)`
 # - small channels get scale 1, too: `scales == 0` -> `scales < 1e-4`
 # - half-way is rounded up: `torch.round(` -> `(lambda v: (v + 0.5).floor())(`
@@ -131,6 +141,10 @@ def quantize_bias(bias, input_scale, weight_scales):
 
 
 # %% quantize_bias wrong
+# - a single channel loses its axis: `.long()` -> `.long().squeeze()`
+# - many channels, one less: `2**31 - 1)` -> `2**31 - 1 - (len(bias) > 64))`
+# - the scales in float32: `(input_scale * weight_scales)` ->
+#   `(input_scale * weight_scales.float()).double()`
 # - in float32: `bias / (` -> `bias.float() / (`
 # - half-way is rounded up: `torch.round(` -> `(lambda v: (v + 0.5).floor())(`
 # - only the upper clamp: `.clamp(-(2**31), 2**31 - 1)` -> `.clamp(max=2**31 - 1)`
@@ -163,6 +177,11 @@ def integer_conv(x, zero_point, weight, bias, padding, stride):
 
 
 # %% integer_conv wrong
+# - codes of 8 bits alone: `(x - zero_point)` -> `(x % 256 - zero_point)`
+# - float32 sums: `sums.round()` -> `sums.float().double().round()`
+# - windows of one row, mirrored: `sums = torch` ->
+#   `weight = weight.flip(3) if weight.shape[2] == 1 else weight; sums = torch`
+# - padding of two is one: `padding=padding` -> `padding=min(padding, 1)`
 # - a stride of two at most: `stride=stride` -> `stride=min(stride, 2)`
 # - a padding of one at most: `padding=padding` -> `padding=min(padding, 1)`
 # - float32 instead of integers: `.double()` -> `.float()`
@@ -203,6 +222,9 @@ def fixed_point(multiplier):
 
 
 # %% fixed_point wrong
+# - halves eight times at most: `fraction, exponent = math.frexp(multiplier)` ->
+#   `fraction, exponent = math.frexp(multiplier); fraction, exponent = (
+#       fraction * 2 ** max(exponent - 8, 0), min(exponent, 8))`
 # - half-way is rounded down: `round(fraction * 2**31)` -> `math.ceil(fraction * 2**31 - 0.5)`
 # - half-way is rounded up: `round(fraction * 2**31)` -> `math.floor(fraction * 2**31 + 0.5)`
 # - a mantissa of 32 bits: `2**31` -> `2**32`, `31 - exponent` -> `32 - exponent`
@@ -236,6 +258,7 @@ def requantize(sums, mantissa, shift, zero_point, low, high):
 
 
 # %% requantize wrong
+# - a shift of 1 rounds down: `(1 << (shift - 1))` -> `(1 << (shift - 1) if shift > 1 else 0)`
 # - the zero point before the shift: `product + (1 <<` -> `product + (zero_point << shift) + (1 <<`,
 #   `>> shift) + zero_point)` -> `>> shift))`
 # - 32 bits before the clamp: `+ zero_point)` -> `+ zero_point).int().long()`
@@ -279,6 +302,8 @@ def best_clip(x, bits, candidates):
 
 
 # %% best_clip wrong
+# - errors above 1e9 are all alike: `.sum().item())` -> `.sum().clamp(max=1e9).item())`
+# - errors below 1e-6 are all alike: `.sum().item())` -> `.sum().clamp(min=1e-6).item())`
 # - from the largest threshold down, as long as the error falls: `candidates.tolist():` ->
 #   `candidates.sort(descending=True).values.tolist():`, `return errors.index(min(errors))` ->
 #   `rising = [i for i in range(len(errors) - 1) if errors[i + 1] > errors[i]];

@@ -63,6 +63,12 @@ def _range_edges(rng):
         _range_case("a zero point half-way between two others", -3 * power, 3 * power, 2),
         _range_case("a zero point just below a code", -0.66 * power, power, 4),
         _range_case("sixteen bits", -start, 2 * start, 16),
+        _range_case("a tiny range", -start * 1e-10, 2 * start * 1e-10, 8),
+        _range_case("a small range from 0", 0, start * 1e-4, 8),
+        _range_case("a single bit", -start, 3 * start, 1),
+        _range_case("a zero point of 2.5", -2.5 * power, 12.5 * power, 4),
+        # float32 takes it for 101.5, and would round up.
+        _range_case("a zero point near half-way", -101.4999999, 153.5000001, 8),
     ]
 
 
@@ -98,6 +104,7 @@ def _quantize_edges(rng):
             "numbers that no integer holds",
             _quantize_inputs(_both_signs(rng, 6) * 1e25, 0.5, -3, -128, 127),
         ),
+        Case("a number without axes", _quantize_inputs(_normal(rng, 1)[0], 0.1, 3, -8, 7)),
     ]
 
 
@@ -140,6 +147,16 @@ def _weight_edges(rng):
             "weights half-way between two codes",
             {"weight": halves[:, torch.randperm(7, generator=rng)], "bits": 3},
         ),
+        *(
+            Case(f"{bits} bits, shape {shape}", {"weight": _normal(rng, *shape), "bits": bits})
+            for bits, shape in (
+                (2, (4, 2, 3, 3)),
+                (3, (1, 6)),
+                (5, (2, 3, 2, 2, 2)),
+                (6, (3, 1)),
+                (7, (3, 2, 4)),
+            )
+        ),
     ]
 
 
@@ -158,13 +175,14 @@ def _weight_oracle(inputs, probe):
 # 4. bias -----------------------------------------------------------------------------------------
 
 
+def _bias_inputs(rng, channels, size=1.0):
+    scales = torch.rand(channels, generator=rng, dtype=torch.float64) * 0.01 + 1e-3
+    bias = _both_signs(rng, channels) * size
+    return {"bias": bias, "input_scale": 0.03, "weight_scales": scales}
+
+
 def _bias_cases(rng):
-    scales = torch.rand(32, generator=rng, dtype=torch.float64) * 0.01 + 1e-3
-    return [
-        Case(
-            "32 channels", {"bias": _normal(rng, 32), "input_scale": 0.03, "weight_scales": scales}
-        )
-    ]
+    return [Case("32 channels", _bias_inputs(rng, 32))]
 
 
 def _bias_edges(rng):
@@ -184,6 +202,11 @@ def _bias_edges(rng):
                 "weight_scales": torch.full((6,), 2.0, dtype=torch.float64),
             },
         ),
+        Case("a single channel", _bias_inputs(rng, 1)),
+        Case("two hundred channels", _bias_inputs(rng, 200)),
+        Case("two hundred channels beyond 32 bits", _bias_inputs(rng, 200, 1e12)),
+        Case("channels that no integer holds", _bias_inputs(rng, 4, 1e25)),
+        Case("large codes", _bias_inputs(rng, 50, 1e4)),
     ]
 
 
@@ -234,6 +257,11 @@ def _conv_edges(rng):
     most = _conv_case(rng, "sums beyond 32 bits", (1, 2, 4, 4), (2, 2, 3, 3), 0, 1, 0)
     most.inputs["weight"] = most.inputs["weight"].abs() * torch.tensor([1, -1]).reshape(2, 1, 1, 1)
     most.inputs["bias"] = torch.tensor([2**31 - 1, -(2**31)])
+    signed = _conv_case(rng, "signed codes", (1, 2, 4, 4), (3, 2, 3, 3), 1, 1, -3)
+    signed.inputs["x"] -= 128
+    long = _conv_case(rng, "codes of 16 bits", (1, 64, 4, 4), (3, 64, 3, 3), 1, 1, 300)
+    long.inputs["x"] = _integers(rng, 2**15, 2**16 - 1, 1, 64, 4, 4)
+    long.inputs["weight"] = _integers(rng, 2**14, 2**15 - 1, 3, 64, 3, 3)
     return [
         wide,
         large,
@@ -241,6 +269,20 @@ def _conv_edges(rng):
         most,
         _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 2, 2, 3),
         _conv_case(rng, "with a stride of three", (2, 2, 8, 7), (2, 2, 2, 3), 1, 3, 90),
+        signed,
+        long,
+        *(
+            _conv_case(rng, f"windows of {rows} by {columns}", image, window, padding, stride, 40)
+            for image, (rows, columns), padding, stride in (
+                ((1, 2, 4, 4), (1, 3), 0, 1),
+                ((2, 3, 5, 7), (3, 1), 1, 1),
+                ((1, 1, 3, 3), (1, 1), 2, 2),
+                ((1, 2, 8, 6), (2, 2), 2, 3),
+                ((1, 2, 4, 5), (4, 5), 0, 1),
+                ((1, 2, 4, 4), (3, 3), 1, 3),
+            )
+            for window in [(3, image[1], rows, columns)]
+        ),
     ]
 
 
@@ -277,6 +319,10 @@ def _multiplier_edges(rng):
         Case("one", {"multiplier": 1.0}),
         Case("a multiplier above 4", {"multiplier": 4.3}),
         Case("a tiny multiplier", {"multiplier": 3e-13}),
+        *(
+            Case(f"a multiplier of {value:.10g}", {"multiplier": value})
+            for value in (0.5, 2.0, 256.0, 700.0, 2.0**20, 3e6, 2.0**-30, 1e-15)
+        ),
         Case("a mantissa that rounds up to a power of two", {"multiplier": 1.0 - 2.0**-40}),
         Case(
             "a mantissa half-way between two",
@@ -344,6 +390,13 @@ def _requantize_edges(rng):
             _requantize_inputs(torch.tensor(below), mantissa, 32, 0, -(2**31), 2**31 - 1),
         ),
         Case("the smallest shift", _requantize_inputs(wide, mantissa, 1, 9)),
+        *(
+            Case(
+                f"wide codes, a shift of {shift}",
+                _requantize_inputs(ties * 71, mantissa, shift, 5, -(2**40), 2**40),
+            )
+            for shift in (1, 2, 8, 30)
+        ),
         Case("the largest shift", _requantize_inputs(wide, mantissa, 62, 100)),
         Case("codes of seven bits", _requantize_inputs(wide, mantissa, 54, -10, low=-64, high=63)),
     ]
@@ -393,6 +446,8 @@ def _clip_edges(rng):
     return [
         Case("evenly spread numbers", {"x": x, "bits": 3, "candidates": candidates}),
         Case("three codes", {"x": x, "bits": 2, "candidates": candidates * 0.67}),
+        Case("large numbers", {"x": x * 1e6, "bits": 3, "candidates": candidates * 1e6}),
+        Case("small numbers", {"x": x * 1e-5, "bits": 3, "candidates": candidates.flip(0) * 1e-5}),
         Case("negative numbers", {"x": negative, "bits": 5, "candidates": candidates.flip(0) * 4}),
         Case("few values", {"x": ends.double(), "bits": 2, "candidates": half}),
         Case("a threshold that is worse between two better", between),
