@@ -49,6 +49,14 @@ def pack_bits(codes, bits):
 
 
 # %% pack_bits wrong
+# - codes of 7 bits do not cross into the next byte: `stream = (` ->
+#   `codes, bits = (codes, bits + 1) if bits == 7 else (codes, bits); places = torch.arange(bits);
+#   stream = (`
+# - codes of 2 bits with the highest first: `places = torch.arange(bits)` ->
+#   `places = torch.arange(bits).flip(0) if bits == 2 else torch.arange(bits)`
+# - single bits from the last: `stream = (codes` ->
+#   `codes = codes.flip(0) if bits == 1 else codes; stream = (codes`
+# - the highest of 64 bits is lost: `return (` -> `whole[63:64] = 0; return (`
 # - zeros at the end are left out:
 #   `.to(torch.uint8)` -> `.to(torch.uint8)[: int(stream.nonzero().max()) // 8 + 1]`
 # - the sums as they are, in 64 bits: `.to(torch.uint8)` -> ``
@@ -81,6 +89,15 @@ def unpack_bits(packed, bits, count):
 
 
 # %% unpack_bits wrong
+# - refuses bytes left over: `return (` -> `assert len(packed) == -(-count * bits // 8); return (`
+# - a single code loses its axis: `.sum(1)` -> `.sum(1).squeeze()`
+# - codes of 7 bits end with their byte: `return (` ->
+#   `places = torch.arange(len(stream)); stream = stream * ~(
+#       (bits == 7) & (places // 8 != places // bits * bits // 8)); return (`
+# - codes of 6 bits end with their byte: `return (` ->
+#   `places = torch.arange(len(stream)); stream = stream * ~(
+#       (bits == 6) & (places // 8 != places // bits * bits // 8)); return (`
+# - single bits from the last: `.sum(1)` -> `.sum(1).flip(0 if bits == 1 else [])`
 # - codes in 32 bits: `.sum(1)` -> `.sum(1).int()`
 # - codes as floats: `.sum(1)` -> `.sum(1).double()`
 # - all bits: `count * bits]` -> `8 * len(packed) // bits * bits]`, `(count,` -> `(-1,`
@@ -115,6 +132,10 @@ def squeeze_weight(weight, bits):
 
 
 # %% squeeze_weight wrong
+# - no scale of 1 where all is zero: `scales[scales == 0] = 1` ->
+#   `scales[(scales == 0) & (scales.max() > 0)] = 1` and
+#   `weight.flatten(1) / scales.float()[:, None]` ->
+#   `weight.flatten(1) / scales.float().clamp(min=1e-9)[:, None]`
 # - the clamp is forgotten: `.clamp(-most, most)` -> ``
 # - one code too many below: `.clamp(-most, most)` -> `.clamp(-most - 1, most)`
 # - half-way is rounded up: `torch.round(weight.flatten(1) / scales.float()[:, None])` ->
@@ -148,6 +169,12 @@ def restore_weight(packed, scales, shape, bits):
 
 
 # %% restore_weight wrong
+# - a scale of 1 stands for zeros: `scales.float()[` -> `(scales * (scales != 1)).float()[`
+# - small scales count as 0: `scales.float()[` -> `(scales * (scales > 6.1e-5)).float()[`
+# - five axes are refused: `codes =` -> `assert len(shape) < 5; codes =`
+# - a single output loses its axis: `.reshape(shape)` -> `.reshape(shape).squeeze(0)`
+# - two bits with another offset: `- 2 ** (bits - 1)` -> `- 2 ** (bits - 1) + (bits == 2)`
+# - changes the shape that it was given: `codes =` -> `shape.append(1); codes =`
 # - two or four axes: `(codes.reshape(shape[0], -1) * scales.float()[:, None]).reshape(shape)` ->
 #   `codes.reshape(shape) * scales.float().reshape([-1, 1, 1, 1][: len(shape) // 2 * 2])`
 # - in double precision: `scales.float()` -> `scales.double()`
@@ -180,6 +207,11 @@ def drop_channels(weight, bias, keep, means):
 
 
 # %% drop_channels wrong
+# - a single output loses its axis: `return weight[:, keep]` -> `return weight[:, keep].squeeze(0)`
+# - a single channel kept loses its axis:
+#   `return weight[:, keep]` -> `return weight[:, keep].squeeze(1)`
+# - four axes at most: `weight.flatten(2).sum(2)` -> `weight.flatten(3).sum(3).sum(2)` and
+#   `if weight.ndim > 2` -> `if weight.ndim in (4, 5)`
 # - loses the axis of one removed channel:
 #   `over_kernel[:, gone] @ means[gone]` -> `over_kernel[:, gone].squeeze() @ means[gone].squeeze()`
 # - two or four axes: `weight.flatten(2).sum(2) if weight.ndim > 2` ->
@@ -215,6 +247,9 @@ def distillation_loss(scores, teacher_scores, labels, temperature, share):
 
 
 # %% distillation_loss wrong
+# - a temperature below 1 weighs the labels, too: `(1 - share) * hard` ->
+#   `(1 - share) * hard * min(temperature, 1) ** 2`
+# - a single image keeps an axis: `.sum(1).mean()` -> `.sum(1).mean(0, keepdim=len(labels) == 1)`
 # - one loss for each image: `.sum(1).mean()` -> `.sum(1)`
 # - the square of the temperature is forgotten: ` * temperature**2` -> ``
 # - student and teacher exchanged:
@@ -254,6 +289,9 @@ def front(accuracies, sizes):
 
 
 # %% front wrong
+# - sizes are sorted as texts: `(sizes[i], -accuracies[i], i)` ->
+#   `(str(sizes[i]), -accuracies[i], i)`
+# - two equal ones at most: `or equal:` -> `or (equal and len(kept) < 2):`
 # - an accuracy of 0 is no network:
 #   `if best is None or` -> `if accuracies[position] and best is None or`
 # - a thousandth is no difference: `accuracies[position] > accuracies[best] or` ->

@@ -33,6 +33,11 @@ def _codes(rng, count, bits):
     return torch.randint(0, 2**bits, (count,), generator=rng)
 
 
+# Bits of a code and how many codes: less than a byte, just 64 bits, more than a float64 holds.
+SIZES = ((1, 13), (1, 3), (2, 11), (2, 32), (3, 21), (4, 16), (5, 13), (6, 7), (6, 20), (7, 1))
+SIZES += ((7, 9), (7, 40), (8, 8), (8, 9))
+
+
 # 1. and 2. packing bits --------------------------------------------------------------------------
 
 
@@ -51,6 +56,10 @@ def _pack_edges(rng):
         Case(
             "zeros at the end",
             {"codes": torch.cat([_codes(rng, 3, 6), torch.zeros(6, dtype=torch.int64)]), "bits": 6},
+        ),
+        *(
+            Case(f"{count} codes of {bits} bits", {"codes": _codes(rng, count, bits), "bits": bits})
+            for bits, count in SIZES
         ),
     ]
 
@@ -82,6 +91,11 @@ def _unpack_edges(rng):
         Case("eight bits", _unpack_inputs(rng, 3, 8)),
         Case("three bits, many numbers", _unpack_inputs(rng, 1003, 3)),
         Case("eight bits, many numbers", _unpack_inputs(rng, 301, 8)),
+        Case("bytes left over", _unpack_inputs(rng, 9, 3) | {"count": 2}),
+        *(
+            Case(f"{count} codes of {bits} bits", _unpack_inputs(rng, count, bits))
+            for bits, count in SIZES
+        ),
     ]
 
 
@@ -90,6 +104,9 @@ def _unpack_oracle(inputs, probe):
     return torch.tensor(
         [(together >> (bits * i)) % 2**bits for i in range(inputs["count"])], dtype=torch.int64
     )
+
+
+WEIGHTS = ((2, (4, 3, 3, 3)), (3, (1, 6)), (4, (3, 2, 5)), (6, (1, 2, 3, 3)), (7, (2, 3, 2, 2, 2)))
 
 
 # 3. and 4. weights in and out of the file --------------------------------------------------------
@@ -143,6 +160,11 @@ def _squeeze_edges(rng):
             {"weight": halves[:, torch.randperm(15, generator=rng)], "bits": 4},
         ),
         _squeeze_case("eight bits, many numbers", _normal(rng, 40, 50) * 3, 8),
+        _squeeze_case("nothing but zeros", zero * 0, 4),
+        *(
+            _squeeze_case(f"{bits} bits, shape {shape}", _normal(rng, *shape), bits)
+            for bits, shape in WEIGHTS
+        ),
     ]
 
 
@@ -175,11 +197,23 @@ def _restore_cases(rng):
 
 
 def _restore_edges(rng):
+    def scaled(label, scales):
+        case = _restore_case(rng, label, (2, 3), 8)
+        case.inputs["scales"] = torch.tensor(scales, dtype=torch.float16)
+        return case
+
     return [
         _restore_case(rng, "a depthwise layer", (5, 1, 3, 3), 7),
         _restore_case(rng, "as many inputs as outputs", (4, 4), 3),
         _restore_case(rng, "eight bits", (2, 3, 1, 1), 8),
         _restore_case(rng, "a convolution in one dimension", (4, 2, 3), 5),
+        *(
+            _restore_case(rng, f"{bits} bits, shape {shape}", shape, bits)
+            for bits, shape in WEIGHTS
+        ),
+        scaled("a scale of 1", [1.0, 0.5]),
+        scaled("scales that float16 hardly holds", [3e-5, 2e-7]),
+        scaled("equal scales", [0.25, 0.25]),
     ]
 
 
@@ -215,6 +249,11 @@ def _drop_edges(rng):
         _drop_case(rng, "nothing removed", (2, 3, 1, 1), 3),
         _drop_case(rng, "a convolution in one dimension", (3, 5, 4), 2),
         _drop_case(rng, "one removed", (3, 4, 2, 1), 3),
+        _drop_case(rng, "a convolution in three dimensions", (3, 4, 2, 3, 2), 2),
+        _drop_case(rng, "a single output", (1, 5, 3, 3), 3),
+        _drop_case(rng, "a linear layer of a single output", (1, 3), 2),
+        _drop_case(rng, "one kept", (4, 6, 1, 1), 1),
+        _drop_case(rng, "one kept of a linear layer", (4, 4), 1),
     ]
 
 
@@ -247,6 +286,8 @@ def _distill_edges(rng):
         _distill_case(rng, "the teacher alone", (2, 3), 3.0, 1.0),
         _distill_case(rng, "as many images as classes", (4, 4), 1.0, 0.5),
         _distill_case(rng, "large scores", (3, 4), 1.0, 0.5, 400.0, 1000.0),
+        _distill_case(rng, "a temperature below 1", (4, 6), 0.5, 0.3),
+        _distill_case(rng, "a single image", (1, 10), 2.0, 0.6),
     ]
 
 
@@ -305,6 +346,11 @@ def _front_edges(rng):
             "two of three beaten by the first",
             {"accuracies": [base + 0.2, base, base + 0.1], "sizes": [1, 2, 3]},
         ),
+        Case(
+            "sizes of other lengths when written",
+            {"accuracies": [base + 0.1, base, base + 0.2], "sizes": [1000, 900, 20000]},
+        ),
+        Case("three equal networks", {"accuracies": [base] * 3, "sizes": [40] * 3}),
     ]
 
 
