@@ -32,6 +32,13 @@ def calls_per_module(graph_module):
 
 
 # %% calls_per_module wrong
+# - modules that nobody calls are listed: `return {target: ` ->
+#   `called += [name for name, _ in graph_module.named_children() if name not in called];
+#   owners += [0] * (len(called) - len(owners)); return {target: `
+# - two names at most: `return {target: owners.count(owner)` ->
+#   `return {target: min(owners.count(owner), len([t for t in called if t == target]) + 1)`
+# - an input named like a module is a call, too: `if node.op == "call_module"` ->
+#   `if node.op in ("call_module", "placeholder") and hasattr(graph_module, node.target)`
 # - by the class of the module: `id(graph` -> `type(graph`
 # - methods and functions count, too: `== "call_module"` -> `!= "placeholder"`
 # - counts users: `owners.count(owner)` -> `1`
@@ -170,6 +177,10 @@ def remove_identities(graph_module):
 
 
 # %% remove_identities wrong
+# - one name of a module: `module = graph_module.get_submodule(node.target)` ->
+#   `module = dict(graph_module.named_modules()).get(node.target)`
+# - a method in place anywhere stops everything: `removed = 0` ->
+#   `removed = 0; assert not [n for n in graph_module.graph.nodes if str(n.target)[-1] == "_"]`
 # - the first reader is forgotten: `isinstance(module, nn.Identity) or ` -> ``
 # - activations go, too: `nn.Identity) or` -> `(nn.Identity, nn.ReLU)) or`
 # - dropout in training mode and not in evaluation: `not module.training` -> `module.training`
@@ -250,6 +261,10 @@ def merge_repeats(graph_module):
 
 
 # %% merge_repeats wrong
+# - by the hash: `setdefault((node.target, node.args), node)` ->
+#   `setdefault(hash((node.target, node.args)), node)`
+# - a number of 0 is none: `or node.target is torch.rand_like` ->
+#   `or node.target is torch.rand_like or 0 in node.args`
 # - numbers apart from the inputs: `(node.target, node.args)` -> `(node.target,
 #   tuple(node.all_input_nodes), tuple(a for a in node.args if isinstance(a, float)))`
 # - what reads a random number is left alone: `node.target is torch.rand_like` ->
@@ -320,6 +335,8 @@ def why_not_folded(graph_module):
 
 
 # %% why_not_folded wrong
+# - an input named like a convolution is one: `modules.get(conv)` ->
+#   `dict(graph_module.named_modules(remove_duplicate=False)).get(str(conv.target))`
 # - changes the modules: `return reasons` -> `graph_module.eval(); return reasons`
 # - shared by the names of a module: `calls[conv.target] > 1` ->
 #   `max(Counter(n.target for n in graph_module.graph.nodes)[conv.target],

@@ -1,6 +1,6 @@
 """Who is called how often."""
 
-from graphs.making import RELU, case, conv
+from graphs.making import RELU, case, conv, disguised
 
 
 def calls_cases(rng):
@@ -19,6 +19,9 @@ def calls_edges(rng):
         alike_modules(rng, alike),
         activation_under_two_names(rng),
         unread_call(rng),
+        disguised(chain(rng)),
+        uncalled(rng),
+        three_names(rng),
         case(rng, "no module at all", {}, "x input; a function mul x $; out output a"),
     ]
 
@@ -39,6 +42,18 @@ def two_names(rng):
     layers = {"c": conv(rng), "again": {"same_as": "c"}, "d": conv(rng)}
     nodes = "x input; a layer c x; b layer again a; e layer d b; out output e"
     return case(rng, "one module under two names", layers, nodes)
+
+
+def uncalled(rng):
+    layers = {"c": conv(rng), "d": conv(rng), "r": RELU}
+    nodes = "x input; a layer c x; b layer r a; out output b"
+    return case(rng, "a module that nobody calls", layers, nodes)
+
+
+def three_names(rng):
+    layers = {"c": conv(rng), "again": {"same_as": "c"}, "more": {"same_as": "c"}}
+    nodes = "x input; a layer c x; b layer again a; e layer more b; out output e"
+    return case(rng, "one module under three names", layers, nodes)
 
 
 def two_names_called(rng, twice):

@@ -16,6 +16,8 @@ def identity_edges(rng):
         several_readers(rng),
         called_twice(rng),
         unread(rng),
+        two_names(rng),
+        beside_an_in_place_method(rng),
     ]
 
 
@@ -53,6 +55,18 @@ def called_twice(rng):
     layers = {"i": IDENTITY, "r": RELU}
     nodes = "x input; i layer i x; a function mul i $; j layer i a; b layer r j; out output b"
     return case(rng, "one module called twice", layers, nodes, removed=[*"ij"])
+
+
+def two_names(rng):
+    layers = {"i": IDENTITY, "again": {"same_as": "i"}}
+    nodes = "x input; i layer i x; a function relu i; j layer again a; out output j"
+    return case(rng, "one module under two names", layers, nodes, removed=[*"ij"])
+
+
+def beside_an_in_place_method(rng):
+    nodes = "x input; i layer i x; a function relu i; b method add_ a $; out output b"
+    label = "an identity, and a method in place elsewhere"
+    return case(rng, label, {"i": IDENTITY}, nodes, removed=["i"])
 
 
 def unread(rng):

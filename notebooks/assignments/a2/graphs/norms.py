@@ -1,6 +1,6 @@
 """Graphs with norms: `reasons` says of each what speaks against folding it, `removed` which go."""
 
-from graphs.making import IDENTITY, RELU, asleep, bn, case, conv
+from graphs.making import IDENTITY, RELU, asleep, bn, case, conv, disguised
 
 PAIR = "x input; a layer c x; b layer n a; out output b"
 TWO_PAIRS = "x input; a layer c x; b layer n a; e layer d b; f layer m e; out output f"
@@ -17,7 +17,12 @@ def reason_edges(rng):
     """What is easily forgotten when one is asked for the reasons."""
     worst = {"c": conv(rng), "n": bn(rng, training=True), "m": bn(rng)}
     unread = {"n": bn(rng), "c": conv(rng)}
-    return [*traps(rng), several_reasons(rng, worst), nobody_reads_it(rng, unread)]
+    return [
+        *traps(rng),
+        several_reasons(rng, worst),
+        nobody_reads_it(rng, unread),
+        norm_of_a_disguised_input(rng, unread | {"m": bn(rng)}),
+    ]
 
 
 def fold_edges(rng):
@@ -109,6 +114,15 @@ def conv_called_twice(rng, layers):
     nodes = "x input; a layer c x; b layer n a; e layer c b; f layer m e; out output f"
     reasons = {"b": "shared", "f": "shared"}
     return case(rng, "one convolution called twice", layers, nodes, reasons=reasons, removed=[])
+
+
+def norm_of_a_disguised_input(rng, layers):
+    """The input bears the name of the convolution that follows."""
+    layers = {"c": layers["c"], "n": layers["n"], "m": layers["m"]}
+    nodes = "x input; b layer n x; a layer c b; e layer m a; out output e"
+    reasons = {"b": "no convolution", "e": "fold"}
+    label = "an input named like a convolution"
+    return disguised(case(rng, label, layers, nodes, reasons=reasons, removed=["e"]))
 
 
 def conv_under_two_names(rng, layers):

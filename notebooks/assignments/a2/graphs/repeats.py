@@ -21,6 +21,8 @@ def repeat_edges(rng):
         modules(rng),
         number_first(rng),
         numbers_close_together(rng),
+        numbers_of_one_hash(rng),
+        a_number_of_zero(rng),
     ]
 
 
@@ -35,6 +37,17 @@ def same_product(rng):
 def nothing_twice(rng):
     nodes = "x input; y function mul x $; a function sub x y; b function sub y x; out output a b"
     return case(rng, "nothing twice", {}, nodes, removed=[])
+
+
+def numbers_of_one_hash(rng):
+    """Python's hash of -1 is that of -2."""
+    nodes = "x input; a function mul x -1; b function mul x -2; c function add a b; out output c"
+    return case(rng, "two numbers of one hash", {}, nodes, removed=[])
+
+
+def a_number_of_zero(rng):
+    nodes = "x input; a function add x 0; b function add x 0; c function mul a b; out output c"
+    return case(rng, "a number of 0", {}, nodes, removed=["b"])
 
 
 def repeats_of_repeats(rng):
