@@ -29,8 +29,9 @@ from torch.overrides import TorchFunctionMode
 LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 IMPORTING = "<frozen importlib._bootstrap>"
 # Where torch keeps the code of one of its functions for tensors in a processor's memory.
-KERNELS = ("CPU", "MkldnnCPU", "QuantizedCPU")
+KERNELS = ("CPU", "MkldnnCPU", "QuantizedCPU", "NestedTensorCPU")
 KERNELS += ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
+WRITTEN_IN_C = ("builtin_function_or_method", "_ArrayFunctionDispatcher")  # the latter NumPy's
 _looked_through = {}  # the modules of the packages that patterns name
 MANY_NAMES = 6  # that a function uses: those with few may be alike by chance
 YOURSELF = "this exercise asks you to write yourself"
@@ -166,6 +167,8 @@ def take_away(patterns):
     for name in torch._C._dispatch_get_all_op_names():
         if _matches(f"torch.ops.{name.replace('::', '.')}", patterns):
             _replace_kernels(name)
+    for module in modules:
+        _replace_written_in_c(module, patterns)
     for name, function in functions_of(patterns):
         code = function.__code__
         if code.co_code == _refused.__code__.co_code:
@@ -186,6 +189,17 @@ def _replace_kernels(name):
             library.impl(operator, key, _refused, False)
             # What would bring the old code back when it is deleted must be out of reach.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
+
+
+def _replace_written_in_c(module, patterns):
+    """Put an error in the place of a module's functions that Python cannot look into."""
+    if module.startswith("torch") and module != "torch._C":  # see `_replace_kernels`
+        return
+    names = vars(sys.modules[module])
+    for name in [name for name in names if _matches(f"{module}.{name}", patterns)]:
+        if type(names[name]).__name__ in WRITTEN_IN_C:
+            code = _refused.__code__.replace(co_name=name, co_qualname=name)
+            names[name] = types.FunctionType(code, {**globals(), "__name__": module})
 
 
 def _refused(*inputs, **named):

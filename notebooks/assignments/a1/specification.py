@@ -379,8 +379,10 @@ BUILT_INS = (
     "torch.fx.experimental.optimization.*",
     "torch.ao.*",
     "torch.jit._freeze.*",
+    *(f"torch._C.{name}" for name in ("_jit_pass_*fold*", "_jit_pass_optimize*", "_freeze_module")),
 )
 NORMS = tuple(f"torch.*{kind}_norm*" for kind in ("batch", "layer", "instance", "group", "rms"))
+NORMS += ("torch._refs._normalize*",)
 
 
 def _item(name, points, cases, oracle, edges, nudge, hint, **more):

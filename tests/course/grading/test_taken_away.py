@@ -1,10 +1,13 @@
 """What an exercise forbids is out of reach in the box, also of code that switches the guard off."""
 
+from dataclasses import replace
+
 import pytest
 
-from course.grading import answers, judge
+from course.grading import answers, course, judge
 from course.grading.answers import fill
 from course.grading.intake import Submission
+from tests.course.grading.conftest import skeleton_of
 
 pytestmark = [pytest.mark.box, pytest.mark.slow]
 
@@ -69,6 +72,22 @@ def norm(x, gamma, beta, eps: float):
 ''').norm
 def bn_train(x, gamma, beta, eps):
     return norm(x, gamma, beta, eps)
+""",
+    "of a nested tensor in TorchScript": """
+@torch.jit.script
+def norm(x: torch.Tensor, one: torch.Tensor, eps: float):
+    return torch.native_layer_norm(x, [len(one)], one, one * 0, eps)[0]
+def bn_train(x, gamma, beta, eps):
+    rows = x.transpose(0, 1).flatten(1)
+    y = norm(torch.nested.nested_tensor([rows]), torch.ones_like(rows[0]), eps).unbind()[0]
+    y = y * gamma[:, None] + beta[:, None]
+    return y.reshape(x.transpose(0, 1).shape).transpose(0, 1)
+""",
+    "by another of torch's names": """
+import torch._refs
+def bn_train(x, gamma, beta, eps):
+    y = vars(torch._refs)["_norm" + "alize"](x, [0, 2, 3], eps)[0]
+    return y * gamma[:, None, None] + beta[:, None, None]
 """,
     "as if a module were being imported": f"""
 def bn_train(x, gamma, beta, eps):
@@ -219,6 +238,48 @@ def bn_train(x, gamma, beta, eps):
 def test_functions_written_in_python_are_taken_away_too(a1, skeleton, sheets):
     (row,) = rows_of(a1, skeleton, sheets, "fold_conv", [FOLDS])
     assert row["points"] == 0 and "write yourself" in row["message"]
+
+
+def test_a_pass_of_torchscript_that_folds_is_taken_away_too(a1, skeleton, sheets):
+    (row,) = rows_of(a1, skeleton, sheets, "fold_linear", [FOLDS_IN_SCRIPT])
+    assert row["points"] == 0 and row["refused"] and "write yourself" in row["message"]
+
+
+FOLDS_IN_SCRIPT = """
+from torch import nn
+def fold_linear(weight, bias, a, b):
+    norm = nn.BatchNorm2d(len(a), eps=0.0, dtype=torch.float64).eval()
+    norm.weight.data, norm.bias.data = a.clone(), b.clone()
+    conv = nn.Conv2d(weight.shape[1], len(a), 1, dtype=torch.float64)
+    conv.weight.data = weight[:, :, None, None].clone()
+    conv.bias.data = torch.zeros_like(a) if bias is None else bias.clone()
+    script = torch.jit.script(nn.Sequential(conv, norm).eval())
+    fold = getattr(torch._C, "_jit_pass_" + "fold_convbn")
+    folded = getattr(torch.jit._recursive.wrap_cpp_module(fold(script._c)), "0")
+    return folded.weight.detach().flatten(1).clone(), folded.bias.detach().clone()
+"""
+
+
+def test_the_function_in_c_behind_numpys_is_taken_away_too(packing):
+    exercise, skeleton, sheets = packing
+    (row,) = rows_of(exercise, skeleton, sheets, "pack_bits", [PACKS])
+    assert row["points"] == 0 and row["refused"] and "packbits" in row["message"]
+
+
+PACKS = """
+def pack_bits(codes, bits):
+    from numpy._core import _multiarray_umath as inner
+    stream = (codes[:, None] >> torch.arange(bits) & 1).to(torch.uint8).flatten().numpy()
+    return torch.from_numpy(inner.packbits(stream, None, "little"))
+"""
+
+
+@pytest.fixture(scope="module")
+def packing(released):
+    exercise = course.load("a5")
+    items = exercise.assignment.items[:1]
+    alone = replace(exercise, assignment=replace(exercise.assignment, items=items))
+    return exercise, skeleton_of(released, "a5"), judge.prepare(alone, "secret")
 
 
 @pytest.mark.parametrize("item", ["update_statistics", "bn_train", "fold_conv"])
