@@ -28,6 +28,7 @@ from course.grading.handed_in import (
     shown,
 )
 
+GRADESCOPES_LIST = "submission_metadata.yml"  # lies in its export, beside the folders of students
 UNREADABLE = (  # lies in the folder of a submission of which nothing could be read, and says why
     ".unreadable"
 )
@@ -120,6 +121,9 @@ def _look_at(assignment: str, paths: list[Path], student: str, remark: str) -> H
             hand_in.remark = (
                 "only folders, notebooks and zip files named like a student are collected, no links"
             )
+            return hand_in
+        if (path / GRADESCOPES_LIST).exists():
+            hand_in.remark = f"it is Gradescope's export: move the folders in it to {path.parent}"
             return hand_in
         # Whoever looks into a folder changes its own date, and may leave a checkpoint there.
         inside = [

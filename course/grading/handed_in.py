@@ -161,7 +161,8 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
             break
         try:
             if (
-                name in ("", ".", *files)
+                name in ("", ".")
+                or _is_taken(PurePosixPath(name), files)
                 or ".." in PurePosixPath(name).parts
                 or PurePosixPath(name).is_absolute()
                 or len(name.encode("utf-8", "surrogateescape")) > MOST_NAME
@@ -173,6 +174,12 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
         except IntakeError as problem:
             problems.append(str(problem))
     return files, problems
+
+
+def _is_taken(name: PurePosixPath, files: dict[str, bytes]) -> bool:
+    """Whether a file of this name is there, or a folder, or a file where a folder has to be."""
+    others = [PurePosixPath(other) for other in files]
+    return any(other in (name, *name.parents) or name in other.parents for other in others)
 
 
 def cells_of(data: bytes) -> list[dict]:

@@ -181,6 +181,11 @@ def students(paths: list[Path], people: dict[str, Listed]) -> dict[Path, tuple[s
         elif match := CANVAS.fullmatch(path.name):
             student = name_of(f"{match['name']}_{match['number']}")
             known |= {student} if match["number"] in {one.id for one in people.values()} else set()
+        elif student not in known:  # it may bear the name that the class list has for somebody
+            owners = listed[
+                name_of(NOT_IN_MOODLE.sub("", path.name if path.is_dir() else path.stem))
+            ]
+            student = owners[0] if len(owners) == 1 else student
         if people and student not in known:
             remark = (
                 remark

@@ -292,6 +292,31 @@ def test_a_zip_file_beside_the_notebook_is_named(room, incoming):
     assert "all.zip was not unpacked, for the notebook lies beside it" in sentence
 
 
+@pytest.mark.parametrize("names", [("a1.ipynb", "z", "z/y"), ("a1.ipynb", "z/y", "z")])
+def test_a_name_that_is_a_file_and_a_folder_stops_nobody_else(room, incoming, names):
+    place(incoming / "ada.zip", zipped(**dict.fromkeys(names, "A")))
+    place(incoming / "ben.ipynb", b"B")
+    assert "occurs twice" in " ".join(sentences(room))
+    assert collected(room, "ada") and collected(room, "ben")
+
+
+def test_gradescopes_export_as_a_whole_is_no_hand_in(room, incoming):
+    inner = {"submission_1/a1.ipynb": "A", "submission_metadata.yml": "list"}
+    place(incoming / "assignment_9_export", folder(**inner))
+    (sentence,) = sentences(room)
+    assert f"move the folders in it to {incoming}" in sentence
+    assert not (room.folder / "submitted" / "assignment_9_export").exists()
+
+
+def test_a_folder_with_the_name_of_the_class_list_is_its_students(room, incoming):
+    (room.folder / roster.FILE).write_text("name,student\nÄnne Öhl,aenne\nBo Li,bo\nBo Li,bo_2\n")
+    place(incoming / "Änne Öhl", folder(**{"a1.ipynb": "A"}))
+    place(incoming / "Bo Li", folder(**{"a1.ipynb": "B"}))
+    (sentence,) = sentences(room)  # which of the two, only the teacher knows
+    assert "is not on the class list" in sentence and "Bo_Li" in sentence
+    assert collected(room, "aenne")
+
+
 def test_neither_a_killed_collect_nor_looking_into_a_hand_in_makes_anybody_late(
     room, incoming, monkeypatch
 ):
