@@ -22,8 +22,8 @@ _misses = Counter()
 
 
 def check(name):
-    """Say whether an exercise gives the right answers on the visible inputs; each wrong try gets a
-    further hint.
+    """Say whether an exercise gives the right answers on the visible inputs; the second and the
+    third wrong try get a hint.
     """
     if name not in _items:
         print(f"there is no exercise {name}; there are {', '.join(_items)}")

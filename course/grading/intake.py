@@ -204,7 +204,7 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
 def _own(source: str) -> str:
     """What an error calls a cell of the student's own: by its first line."""
     first = next(iter(source.strip().splitlines()), "")
-    return f"a cell of your own (`{first[:40]}`)"
+    return f"a cell of your own (`{first if len(first) <= 40 else f'{first[:36]} ...'}`)"
 
 
 def _own_cell(cell: dict) -> Any:

@@ -38,7 +38,8 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
         s for s in room.students(name) if known and s not in known and f"{s} is not on" not in said
     ]
     lines += [
-        f"{s} is not on the class list: correct {roster.FILE}, or delete submitted/{s}"
+        f"{s} is not on the class list: correct {roster.FILE}, or delete submitted/{s} and "
+        "what else set_up.md says of a student who leaves"
         for s in strays
     ]
     odd = {path.parent.name for path in (room.folder / "submitted").glob(f"*/{name}")} - {

@@ -60,6 +60,7 @@ class Listed:
     section: str = ""
     moodle: str = ""
     days: dict[str, float] = field(default_factory=dict)
+    has_name: bool = False  # `student` was chosen, or hand-ins lie under it: Canvas's gives way
 
     def lateness(self, assignment: str) -> tuple[float, float | None]:
         """How many days later than others this student may hand in, and how many days late the list
@@ -98,7 +99,7 @@ def read(room: Classroom) -> dict[str, Listed]:
                 continue
             if not cells.get("student") and not cells.get("name"):
                 raise ValueError("neither `student` nor `name` is given")
-            listed = _listed(cells, by_id)
+            listed = _listed(cells, by_id, room.folder / "submitted")
             if listed.student in found:
                 called = cells.get("student") or cells["name"]
                 raise ValueError(
@@ -114,8 +115,9 @@ def read(room: Classroom) -> dict[str, Listed]:
     return found
 
 
-def _listed(row: dict[str, str], by_id: dict[str, str]) -> Listed:
-    days, student = {}, by_id.get(row.get("id") or "-") or row.get("student") or row["name"]
+def _listed(row: dict[str, str], by_id: dict[str, str], submitted: Path) -> Listed:
+    chosen = row.get("student") or by_id.get(row.get("id") or "-")
+    days, student = {}, name_of(chosen or row["name"])
     for column, value in row.items():
         if DAYS.fullmatch(column) and (
             value or column.startswith("late")
@@ -123,7 +125,8 @@ def _listed(row: dict[str, str], by_id: dict[str, str]) -> Listed:
             if not NUMBER_OF_DAYS.fullmatch(value):
                 raise ValueError(f"{column} is {value}; write a number of days, such as 2 or 1.5")
             days[column] = float(value.replace(",", ".") or 0)
-    return Listed(name_of(student), *(row.get(column, "") for column in COLUMNS[1:-1]), days)
+    rest = (row.get(column, "") for column in COLUMNS[1:-1])
+    return Listed(student, *rest, days, bool(chosen) or (submitted / student).is_dir())
 
 
 def everybody(room: Classroom, assignment: str) -> dict[str, Listed]:
@@ -153,10 +156,7 @@ def is_part(path: Path) -> bool:
 
 def students(paths: list[Path], people: dict[str, Listed]) -> dict[Path, tuple[str, str]]:
     """The student of each path, the same for all assignments, and what is to be said of it."""
-    whose, known = (
-        {n: one.student for one in people.values() for n in one.moodle.split()},
-        {*people},
-    )
+    whose = {n: one.student for one in people.values() for n in one.moodle.split()}
     matches = {path: MOODLE.fullmatch(path.name) for path in paths}
     bearers, listed, found = defaultdict(set), defaultdict(list), {}
     for one in people.values():
@@ -179,17 +179,18 @@ def students(paths: list[Path], people: dict[str, Listed]) -> dict[Path, tuple[s
             else:
                 student = next(iter(owners), student)
         elif match := CANVAS.fullmatch(path.name):
+            owners = [one for one in people.values() if one.id == match["number"]]
             student = name_of(f"{match['name']}_{match['number']}")
-            known |= {student} if match["number"] in {one.id for one in people.values()} else set()
-        elif student not in known:  # it may bear the name that the class list has for somebody
-            owners = listed[
-                name_of(NOT_IN_MOODLE.sub("", path.name if path.is_dir() else path.stem))
-            ]
+            student = next((one.student for one in owners if one.has_name), student)
+            if people and not owners:
+                line = f"its line needs {match['number']} in the column id of {FILE}"
+                remark = f"{student} is not on the class list: {line}"
+        elif student not in people:  # it may bear the name that the class list has for somebody
+            full_name = path.name if path.is_dir() else path.stem
+            owners = listed[name_of(NOT_IN_MOODLE.sub("", full_name))]
             student = owners[0] if len(owners) == 1 else student
-        if people and student not in known:
-            remark = (
-                remark
-                or f"{student} is not on the class list: correct {FILE} or the name of the entry"
-            )
+        if people and student not in people and not CANVAS.fullmatch(path.name):
+            words = f"{student} is not on the class list: correct {FILE} or the name of the entry"
+            remark = remark or words
         found[path] = student, remark
     return found

@@ -39,6 +39,8 @@ def problem_of(error, item, notebook):
     if wire.undone(error):
         return "not done yet: it still raises NotImplementedError()"
     if undefined:
+        if raised and raised[-1] == "NotImplementedError":
+            return "its cell raised NotImplementedError: delete the line that raises it"
         if raised:
             version = f" (grading has Python {sys.version_info.major}.{sys.version_info.minor})"
             return f"its cell raised {raised[-1]}{version * raised[-1].startswith(NEWER)}"

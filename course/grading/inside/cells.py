@@ -117,7 +117,7 @@ class Notebook:
                     if isinstance(problem, NameError) and next_time is not None:
                         next_time.append((number, cell))
                     else:
-                        words = f"{type(problem).__name__}: {problem}"[:300]
+                        words = f"{type(problem).__name__}: {problem}"[:300].removesuffix(": ")
                         self.problems.append([cell["name"], words])
                 finally:
                     alarm(0)

@@ -236,9 +236,13 @@ def rewrite(function):
 
 
 def _require_whole(graph):
-    """Raise an error unless nodes read and are read by nodes of this graph alone."""
+    """Raise an error unless nodes read and are read by nodes of this graph alone, and one is its
+    output.
+    """
     graph.lint()
     nodes = set(graph.nodes)
+    if not any(node.op == "output" for node in nodes):
+        raise ValueError("the graph has no output any more: its output node was removed")
     for node in nodes:
         if gone := set(node.users) - nodes:
             problem = f"{node} is still read by {gone.pop()}, which is no longer in the graph"

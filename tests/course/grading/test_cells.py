@@ -60,7 +60,7 @@ def test_only_what_calls_something_taken_away_is_left_out(notebook):
     assert (names["after"], names["need"], names["found"]) == (1, 4, 2)
     assert "expected" not in names and "never" not in names
     assert watched.missing["expected"] == "expected = taken()"
-    assert watched.problems == [["cell4", "ValueError: "]]
+    assert watched.problems == [["cell4", "ValueError"]]
 
 
 def test_where_nothing_is_taken_away_an_error_ends_its_cell(notebook):

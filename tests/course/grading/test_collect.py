@@ -317,6 +317,23 @@ def test_a_folder_with_the_name_of_the_class_list_is_its_students(room, incoming
     assert collected(room, "aenne")
 
 
+def test_a_student_keeps_the_name_that_the_first_hand_in_or_the_class_list_gave(room, incoming):
+    listed = room.folder / roster.FILE
+    listed.write_text("student,name,id\n,Lena Novak,112\nben,Ben Carter,113\n,Fatima Khan,\n")
+    place(incoming / "Lena Novak", folder(**{"a1.ipynb": "A"}))
+    assert sentences(room) == []
+    (lena,) = room.students("a1")
+    for name in ("novaklena_LATE_112_5099_a1.ipynb", "carterben_113_5100_a1.ipynb"):
+        place(incoming / name, b"B", 2_000_000_000)
+    place(incoming / "khanfatima_114_5101_a1.ipynb", b"C")
+    (remark,) = [one for one in sentences(room) if "Lena Novak was" not in one]
+    assert "khanfatima_114 is not on the class list: its line needs 114 in the column id" in remark
+    assert {*roster.read(room)} - {*room.students("a1")} == {name_of("Fatima Khan")}
+    assert collected(room, lena) == collected(room, "ben") == {"a1.ipynb": b"B"}
+    listed.write_text(f"student,name,id\n{lena},Lena Novak,112\n")  # as Set up says
+    assert lena in roster.read(room)
+
+
 def test_neither_a_killed_collect_nor_looking_into_a_hand_in_makes_anybody_late(
     room, incoming, monkeypatch
 ):
@@ -501,12 +518,12 @@ def test_files_that_canvas_delivers_one_by_one_are_one_hand_in_and_late_only_if_
     }
     room.submission("team_1", "a2").mkdir(parents=True)  # no name of Canvas's: Zoe is another one
     late = {student: arrival(room, "a1", student).year > 2019 for student in room.students("a1")}
-    assert late == {"mary_12": False, "love_13": True, "bob_14": False} and {*late, "Zoe"} == {
+    assert late == {"mary_12": False, "ada": True, "bob_14": False} and {*late, "Zoe"} == {
         *roster.read(room)
     }
     before = (room.folder / roster.FILE).read_text()
-    listed = "student,late_days_a1\nmary_12,\nlove_13,{}\nbob_14,\n"
-    for days, known in (("", ["love_13"]), ("2", [])):
+    listed = "student,late_days_a1\nmary_12,\nada,{}\nbob_14,\n"
+    for days, known in (("", ["ada"]), ("2", [])):
         (room.folder / roster.FILE).write_text(listed.format(days))
         assert [line.partition(":")[0] for line in _late_or_not(room, "a1")] == known
     (room.folder / roster.FILE).write_text(before)

@@ -369,6 +369,25 @@ def test_check_says_it_at_once_with_the_line_and_helps_in_steps(room):
     assert "is a return missing?" in formal[0] and "it is in torch.float32" in formal[3]
 
 
+def said_by(bundle, text):
+    """The lines that a script beside a released notebook prints."""
+    (bundle / "script.py").write_text(text)
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, cwd=bundle, capture_output=True, text=True, check=True)
+    return done.stdout.strip().splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_check_names_an_output_that_was_removed(released, tmp_path):
+    bundle = tmp_path / "a2"
+    shutil.copytree(released("a2").folder / "released" / "a2", bundle)
+    text = "from instant import check\ndef remove_dead(graph_module):\n"
+    text += "    graph_module.graph.erase_node([*graph_module.graph.nodes][-1])\n    return 1\n"
+    (line,) = said_by(bundle, text + "check('remove_dead')\n")
+    assert "the graph has no output any more" in line
+
+
 @pytest.mark.slow
 @pytest.mark.ci
 def test_check_of_a_network_names_another_file_and_calls_a_share_no_mistake(released, tmp_path):
@@ -379,12 +398,11 @@ def test_check_of_a_network_names_another_file_and_calls_a_share_no_mistake(rele
     (bundle / "mine.safetensors").write_bytes(safetensors.torch.save(larger))
     text = "\n\n".join(answers.solution_cells(exercise).values())
     text += "\ncheck('network')\nimport os\nos.rename('mine.safetensors', 'network.safetensors')\n"
-    text += "check('network')\n"
-    (bundle / "script.py").write_text(text)
-    done = subprocess.run(
-        [sys.executable, "script.py"], cwd=bundle, capture_output=True, text=True, check=True
-    )
-    missing, share = done.stdout.strip().splitlines()
-    assert "network.safetensors was not handed in; there is mine.safetensors" in missing
+    text += "check('network')\ndef restore(tensors):\n    return tensors\ncheck('network')\n"
+    text += "def front(accuracies, sizes):\n    return []\n" + "check('front')\n" * 2
+    missing, share, unlisted, short, again, hint = said_by(bundle, text)
+    assert "restore returns no list of layers, but a dict" in unlisted
+    assert "should be of length" in short and "should be of length" in again and "Hint: " in hint
+    assert "network.safetensors is not beside the notebook; there is mine.safetensors" in missing
     assert share.startswith("network: it works on the visible inputs. ")
     assert 20 < int(re.search(r"earn (\d+)\.\d% of", share).group(1)) < 100
