@@ -177,6 +177,10 @@ def remove_identities(graph_module):
 
 
 # %% remove_identities wrong
+# - by the target of any node: `node.op != "call_module"` ->
+#   `not node.args or not hasattr(graph_module, str(node.target))` and
+#   `module = graph_module.get_submodule(node.target)` ->
+#   `module = getattr(graph_module, node.target)`
 # - one name of a module: `module = graph_module.get_submodule(node.target)` ->
 #   `module = dict(graph_module.named_modules()).get(node.target)`
 # - a method in place anywhere stops everything: `removed = 0` ->

@@ -238,6 +238,8 @@ def channel_groups(layers):
 
 
 # %% channel_groups wrong
+# - capitals do not count: `leader = {` ->
+#   `layers = [layer | {"name": layer["name"].lower()} for layer in layers]; leader = {`
 # - ends that nobody reads are no groups:
 #   `return sorted(sorted(names) for names in groups.values())` ->
 #   `read = {name for layer in layers for name in layer["inputs"]}; return sorted(
@@ -292,6 +294,8 @@ def global_channels(scores, ratio, least):
 
 
 # %% global_channels wrong
+# - by the sizes of layers: `torch.full((len(layer),), i)` ->
+#   `torch.full((len(layer),), [len(s) for s in scores].index(len(layer)))`
 # - layers at their least do not count: `budget = int(len(owner) * ratio)` ->
 #   `budget = int(sum(max(len(layer) - least, 0) for layer in scores) * ratio)`
 # - scores below 0 count as 0:

@@ -281,8 +281,10 @@ def _group_edges(rng):
         "5, same 6, conv 7, same 8, depthwise 9, add 7 10",
     }
     kinds = [_layer("add", "conv"), _layer("same", "conv", "add"), _layer("conv", "conv", "same")]
+    alike = [_layer("Conv", "conv"), _layer("conv", "conv", "Conv"), _layer("CONV", "conv", "conv")]
     return [
         Case("layers named like kinds", {"layers": kinds}),
+        Case("names that differ in capitals", {"layers": alike}),
         *(Case(label, _network(rng, *lines.split(", "))) for label, lines in cases.items()),
     ]
 
@@ -344,6 +346,8 @@ def _global_edges(rng):
         Case(
             "a single layer", {"scores": [_normal(rng, 5).sort().values], "ratio": 0.5, "least": 2}
         ),
+        Case("a single layer, three left", {"scores": [small[0]], "ratio": 0.5, "least": 3}),
+        Case("a single layer, one left", {"scores": [small[1]], "ratio": 0.8, "least": 1}),
         Case("layers of one channel", {"scores": single, "ratio": 0.5, "least": 1}),
         Case(
             "equally large layers",

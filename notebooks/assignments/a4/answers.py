@@ -258,6 +258,9 @@ def requantize(sums, mantissa, shift, zero_point, low, high):
 
 
 # %% requantize wrong
+# - a large shift in two steps: `product = sums.long() * mantissa` ->
+#   `sums, shift = (sums.long() >> 8, shift - 8) if shift > 55 else (sums.long(), shift);
+#   product = sums * mantissa`
 # - a shift of 1 rounds down: `(1 << (shift - 1))` -> `(1 << (shift - 1) if shift > 1 else 0)`
 # - the zero point before the shift: `product + (1 <<` -> `product + (zero_point << shift) + (1 <<`,
 #   `>> shift) + zero_point)` -> `>> shift))`

@@ -389,6 +389,8 @@ def _requantize_edges(rng):
             "sums just below half-way",
             _requantize_inputs(torch.tensor(below), mantissa, 32, 0, -(2**31), 2**31 - 1),
         ),
+        # A shift in two steps must not round in the first.
+        Case("a shift of 56", _requantize_inputs(2**24 + ties, 2**31 - 1, 56, 0)),
         Case("the smallest shift", _requantize_inputs(wide, mantissa, 1, 9)),
         *(
             Case(

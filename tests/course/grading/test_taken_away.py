@@ -260,6 +260,32 @@ def fold_linear(weight, bias, a, b):
 """
 
 
+def test_what_an_answer_did_to_its_input_is_hidden_by_no_change_of_the_driver(a1, skeleton, sheets):
+    solved = answers.solution_cells(a1)
+    code = "\n".join(
+        solved[f"{name}_solution"] for name in ("bn_affine", "fold_conv", "fold_model")
+    )
+    assert code.count("return nn.Sequential(*layers)") == 1
+    code = code.replace(
+        "return nn.Seq", "[p.data.zero_() for p in model.parameters()]; return nn.Seq"
+    )
+    (row,) = rows_of(a1, skeleton, sheets, "fold_model", [HIDES + code])
+    assert row["points"] == 0 and "given model" in row["message"]
+
+
+HIDES = """
+import copy, driver
+real, made, first = driver.describe, driver.build, []
+def build(*given, **more):
+    model = made(*given, **more)
+    first.append((model, real(copy.deepcopy(model))))
+    return model
+def describe(model):
+    return next((said for one, said in first if one is model), None) or real(model)
+vars(driver).update(build=build, describe=describe)
+"""
+
+
 def test_the_function_in_c_behind_numpys_is_taken_away_too(packing):
     exercise, skeleton, sheets = packing
     (row,) = rows_of(exercise, skeleton, sheets, "pack_bits", [PACKS])

@@ -18,6 +18,7 @@ def identity_edges(rng):
         unread(rng),
         two_names(rng),
         beside_an_in_place_method(rng),
+        named_like_a_method(rng),
     ]
 
 
@@ -67,6 +68,18 @@ def beside_an_in_place_method(rng):
     nodes = "x input; i layer i x; a function relu i; b method add_ a $; out output b"
     label = "an identity, and a method in place elsewhere"
     return case(rng, label, {"i": IDENTITY}, nodes, removed=["i"])
+
+
+def named_like_a_method(rng):
+    nodes = "x input; i layer i x; a method neg i; out output a"
+    made = case(rng, "an identity named like a method", {"i": IDENTITY}, nodes, removed=["i"])
+    program = made.inputs["program"]
+    (drawn,) = program["layers"]
+    program["layers"] = {"neg": program["layers"][drawn]}
+    for row in program["nodes"]:
+        if row.get("target") == drawn:
+            row["target"] = "neg"
+    return made
 
 
 def unread(rng):
