@@ -11,9 +11,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Names and default values from glibc's malloc.h; mallopt returns 0 where an option is unknown.
-# Thresholds grow with use up to those here, but no longer once an option was set: so they are set
-# to where they would have come.
+# Names from glibc's malloc.h; mallopt returns 0 where an option is unknown. The first has its
+# default value. Thresholds grow with use up to those here, but no longer once an option was set: so
+# they are set to where they would have come.
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 M_MMAP_MAX = -4

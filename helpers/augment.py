@@ -70,7 +70,7 @@ def random_crop(batch: torch.Tensor, padding: int, generator: torch.Generator) -
     rows = shift[0] + torch.arange(height, device=batch.device)  # (B, H)
     columns = shift[1] + torch.arange(width, device=batch.device)  # (B, W)
     image = torch.arange(count, device=batch.device)[:, None, None]
-    # Indexing around the channel dimension puts it last: (B, H, W, 3), which is channels_last
+    # Indexing around the channel dimension puts it last: (B, H, W, C), which is channels_last
     # without a copy.
     return padded[image, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
@@ -79,7 +79,7 @@ def alternating_flip(batch: torch.Tensor, indices: torch.Tensor, epoch: int) -> 
     """Mirror half of the images, and the other half in the next epoch.
 
     Which half an image belongs to is a fixed hash of its index, so over two epochs it is seen once
-    each way; coin flips would show a quarter of the images the same way twice.
+    each way; coin flips would show half of the images the same way twice.
     """
     hashed = (indices * 2654435761 >> 16) + epoch
     return torch.where((hashed % 2 == 0)[:, None, None, None], batch.flip(-1), batch)

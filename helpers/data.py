@@ -53,7 +53,7 @@ def load_cifar10(source: str = "auto") -> Dataset:
     Args:
         source: "auto" tries all four in order; "offline" tries the local copy, then the sample;
             "local", "torchvision", "npm" and "sample" ask for exactly that one and fail when it
-            cannot be had.
+            cannot be had. Where CIFAR10_DIR is set, nothing stands in for what lies there.
 
     Example:
         >>> load_cifar10("sample").test_images.shape

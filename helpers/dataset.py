@@ -40,7 +40,8 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images uint8 (N, C, H, W) and labels int64 (N,), with CIFAR-10's classes and normalisation.
+    """Images uint8 (N, C, H, W) and labels int64 (N,); classes and normalisation are
+    CIFAR-10's unless given.
 
     Attributes:
         mirror: whether a mirrored image is of the same class: true of animals, not of digits.
@@ -166,7 +167,9 @@ def from_arrays(
     if not len(train) or not len(test):
         counts = f"{len(train)} training and {len(test)} test images"
         raise DataError(f"{name}: there are {counts}; both need some")
-    classes = tuple(classes or map(str, range(1 + max(int(part.max()) for part in labels))))
+    classes = tuple(
+        classes or map(str, range(1 + max(int(part.max()) for part in labels if len(part))))
+    )
     return Dataset(
         train,
         labels[0].long(),

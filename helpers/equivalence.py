@@ -102,7 +102,11 @@ class Answers:
             allowed = tolerance if getattr(value, "dtype", None) in TOLERANCE else 0.0
             if error <= allowed:
                 continue
-            if self._is_random or not error <= 10 * self._rounding(number, position):
+            if (
+                self._is_random
+                or math.isinf(error)
+                or not error <= 10 * self._rounding(number, position)
+            ):
                 return reason
         return None
 
@@ -191,7 +195,7 @@ def _inputs_like(inputs: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
 
 
 def _random_like(x: torch.Tensor, batch: int, size: int, numbers: torch.Generator) -> torch.Tensor:
-    """Random numbers in the range of those in x, or in [-1, 1] when they are all the same."""
+    """Random numbers in the range of those in x; in [-1, 1] if all are the same, or not finite."""
     shape = (size, *x.shape[1:]) if x.dim() > 0 and x.shape[0] == batch else x.shape
     if x.is_meta or x.is_sparse or x.numel() == 0:
         return x.new_zeros(shape)
@@ -201,7 +205,7 @@ def _random_like(x: torch.Tensor, batch: int, size: int, numbers: torch.Generato
     low, high = known.min().item(), known.max().item()
     if not x.dtype.is_floating_point:
         return torch.randint(low, high + 1, shape, generator=numbers).to(x.device, x.dtype)
-    if not low < high < math.inf:
+    if not -math.inf < low < high < math.inf:
         low, high = -1.0, 1.0
     shares = torch.rand(shape, generator=numbers, dtype=torch.float64)
     return (low + (high - low) * shares).to(x.device, x.dtype)

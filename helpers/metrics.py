@@ -57,7 +57,7 @@ class Profile:
     Attributes:
         params: how many parameters it has.
         macs: multiply-adds of convolutions and matrix products for one image.
-        file_bytes: the length of its file; None when it cannot be saved.
+        file_bytes: the length of its file; None for a network without a specification.
         uncounted: operators that may multiply matrices too, for which no formula is known.
     """
 
@@ -234,9 +234,9 @@ def compare_latency(
     """Time forward passes in eval mode, without gradients, in rounds (A B C, B A C, ...).
 
     In rounds, a machine that becomes slower meanwhile is the same for all. The order of each round
-    is drawn anew, so that no network always follows the same one. Before each turn there is a
-    pause, if there are several threads: those of the turn before keep their cores busy for a while.
-    Then an untimed call fetches the weights into the caches.
+    is drawn anew, so that no network always follows the same one. If there are several networks, an
+    untimed call before each turn fetches the weights into the caches; and with several threads it
+    waits first, for those of the turn before keep their cores busy for a while.
 
     Args:
         threads: of the CPU; None leaves them as they are.

@@ -15,7 +15,7 @@ from helpers.provenance import provenance
 
 CALIBRATION_IMAGES = 1024
 LATENCY_BATCHES = (1, 128)
-STEPS = 20  # an epoch at least: a few hundred images in batches of 128 would teach nothing
+STEPS = 20  # about so many an epoch, at least: with few images, batches of 128 teach nothing
 FINETUNING = training.Config(epochs=5, lr=0.02, ema=0.99, distill=0.7)
 
 
@@ -110,8 +110,8 @@ def compress(
 def rehearse(
     network: nn.Module, images: torch.Tensor, recipe: quantization.Recipe, latency_runs: int
 ) -> None:
-    """Write, quantize and time the pruned network for a trial: what would fail after fine-tuning
-    fails now.
+    """Write and quantize the pruned network for a trial, and ask whether so few runs can be timed:
+    what would fail after fine-tuning fails now.
     """
     metrics.file_bytes(network)
     metrics.file_bytes(quantization.quantize(network, images, replace(recipe, rounding="nearest")))

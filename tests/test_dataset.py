@@ -146,6 +146,7 @@ def grey_arrays(count=200, classes=100, size=28):
             r"the test images are .*20, 20\), expected .*1, 28, 28",
         ),
         ({"test_labels": np.arange(199)}, r"expected torch.uint8 \(199, 1, 28, 28"),
+        ({"train_labels": []}, r"the train images are .* expected torch.uint8 \(0, "),
         ({"train_labels": np.arange(200) - 1}, r"the train labels are -1 to 198; expected 0 to"),
         (
             {"train_labels": np.arange(200)[:, None]},

@@ -9,6 +9,7 @@ from torch.fx.experimental.optimization import fuse
 from helpers.equivalence import (
     Answers,
     EquivalenceError,
+    _random_like,
     assert_equivalent,
     gap,
     randomize_batchnorm,
@@ -88,3 +89,17 @@ def test_randomized_statistics_have_negative_scales_and_positive_variances():
     layer = randomize_batchnorm(nn.Sequential(nn.BatchNorm2d(200), bare))[0]
     assert 0 < int((layer.weight < 0).sum()) < 100
     assert float(layer.running_var.min()) > 0 and float(layer.running_mean.std()) > 0.3
+
+
+def test_a_network_that_overflows_excuses_no_other_answer():
+    overflows = Net(
+        lambda m, x: (100 * x).exp() / 1e30 / 1e30
+    )  # in float32; in float64 it is small
+    answers = Answers(overflows, (torch.linspace(1, 2, 4)[None],))
+    assert answers.difference(overflows) is None
+    assert answers.difference(Net(lambda m, x: x * 0)) is not None
+
+
+def test_random_inputs_like_a_mask_of_infinities_are_numbers():
+    mask = torch.tensor([[0.0, -torch.inf], [-torch.inf, 0.0]])
+    assert _random_like(mask, 2, 2, torch.Generator()).isfinite().all()

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_190,
+    "helpers": 92_210,
     "helpers/graphs": 11_960,
     "helpers/models": 5_890,
     "helpers/passes": 10_530,
@@ -27,15 +27,15 @@ BUDGETS = {
     "helpers/plots": 5_550,
     "helpers/training": 7_150,
     "helpers/checks": 5_130,
-    "course": 88_390,
+    "course": 88_770,
     "course/benchmarks": 16_210,
     "course/commands": 9_390,
-    "course/grading": 33_910,
+    "course/grading": 34_270,
     "course/lessons": 6_580,
     "course/publish": 8_360,
     "course/reference": 11_290,
-    "tests": 213_570,
-    "notebooks": 64_920,
+    "tests": 214_680,
+    "notebooks": 68_510,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100

@@ -119,7 +119,7 @@ def with_tensors(module: nn.Module, **tensors: torch.Tensor | None) -> nn.Module
             old = module._parameters.get(name)
             trains = any_trains if old is None else old.requires_grad
             tensor = nn.Parameter(tensor, requires_grad=trains and tensor.is_floating_point())
-        # A weight may have been a buffer, and would come first in a saved file.
+        # A weight may have been a buffer, and would take the place of the new one in a state dict.
         new._buffers.pop(name, None)
         new._parameters[name] = tensor
     return new

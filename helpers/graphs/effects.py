@@ -31,8 +31,8 @@ from helpers.graphs.operations import (
     operation_name,
 )
 
-# What writes into the tensors behind its first argument, unless a setting is off: the setting's
-# position, its name, its default.
+# What writes into the tensors that follow its first argument, unless a setting is off: the
+# setting's position, its name, its default.
 WRITES_STATE = {
     "batch_norm": (5, "training", False),
     "instance_norm": (5, "use_input_stats", True),
@@ -66,8 +66,8 @@ def _is_known(module: nn.Module) -> bool:
 
 
 def _makes_new(module: nn.Module) -> bool:
-    """Whether a module makes a new tensor and does nothing else. Classes of this package that do
-    (`FusedLayer`) have the attribute `only_computes`.
+    """Whether a module's operation makes a new tensor. Classes of this package whose operation
+    does (`FusedLayer`) have the attribute `only_computes`.
     """
     return operation_name(type(module)) in FRESH or getattr(module, "only_computes", False)
 
@@ -180,7 +180,7 @@ def is_random(node: fx.Node) -> bool:
 
 @functools.cache
 def draws(name: str) -> bool:
-    """Whether the operation of this name always draws random numbers (dropout does in training)."""
+    """Whether the operation of this name can draw random numbers, by ATen's tags."""
     # Written in Python, so that no operator of ATen has the name and its tags.
     if name in ("dropout1d", "dropout2d", "dropout3d", "gumbel_softmax"):
         return True

@@ -1,4 +1,4 @@
-"""What a forward does that torch.fx alone would get wrong in silence, and what sees it here:
+"""What a forward does that torch.fx alone would refuse or get wrong in silence, and what sees it:
 
 y += 1, y[0] = 1        writes into y, and into whatever shares its storage   Proxy
 if y.shape[1] > 8       decides by a size: its value is known                 ValueProxy

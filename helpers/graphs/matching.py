@@ -2,9 +2,10 @@
 never changed.
 
 The search starts at an anchor, which may be the result of the pattern, and goes on to its operands.
-Operations are compared before values, so a reason is always about a piece of graph that has the
-operations of the pattern. Unlike in torch's `SubgraphMatcher`, modules are compared by class and
-not by name, operands of commutative operations may stand in either order, and there are reasons.
+Of these, operations are compared before values, so that most reasons are about a piece of graph
+that has the operations of the pattern. Unlike in torch's `SubgraphMatcher`, modules are compared by
+class and not by name, operands of commutative operations may stand in either order, and there are
+reasons.
 """
 
 import functools
@@ -51,7 +52,7 @@ class Match:
 
     @functools.cached_property
     def vanishing(self) -> tuple[fx.Node, ...]:
-        """The matched operations, all of which a rewrite removes."""
+        """The matched operations; after a rewrite only the result of the anchor is left."""
         operations = [node for part, node in self.nodes.items() if isinstance(part, OpPattern)]
         return tuple(dict.fromkeys(operations))
 
@@ -74,7 +75,7 @@ class Matcher:
 
     def first(self, pattern: OpPattern, anchor: fx.Node, use: Callable[[Match], Any]) -> Any:
         """What `use` makes of the first match at an anchor that it does not decline; None where the
-        operations are not those of the pattern.
+        operations, literals or numbers of operands are not those of the pattern.
 
         Raises:
             Declined: the operations are those of the pattern, but there is no match; says why.
@@ -172,8 +173,8 @@ def _check_intermediates(match: Match) -> None:
 
 
 def _check_written_between(match: Match) -> None:
-    """Decline a match if something is written in the middle of it: a rewrite computes all of it
-    where the anchor stands, and would read what was written.
+    """Decline a match if something is written in the middle of it: a rewrite may compute all
+    of it where the anchor stands, and would read what was written.
     """
     storage = match.editor.storage
     inside = match.vanishing

@@ -59,15 +59,15 @@ def trace(
         model: in eval mode; it is not changed.
         example_inputs: the positional arguments of one call.
         route: "fx" or "export".
-        any_batch: False leaves the graph as torch.export records it: it holds for the sizes of the
-            example, and does not check them.
+        any_batch: of the route "export": False leaves the graph as torch.export records it, which
+            holds for the sizes of the example and does not check them.
 
     Returns:
         A GraphModule that shares nothing with the model.
 
     Raises:
         UnsupportedCase: the model is in train mode, or cannot be copied or traced.
-        GraphMismatch: the model does not accept the example inputs; the node is named.
+        GraphMismatch: the model does not accept the example inputs; names the node, if it was one.
     """
     if route not in ROUTES:
         raise ValueError(f"there is no route {route!r}: choose one of {', '.join(ROUTES)}")
@@ -214,7 +214,7 @@ class _RefuseNewData(TorchFunctionMode):
 
 def _for_any_batch(model: nn.Module, inputs: tuple[Any, ...]) -> fx.GraphModule | None:
     """A graph that takes any number of images; None if the network only runs on as many as there
-    are in the example.
+    are in the example, or if an input is no tensor with axes.
 
     Export would make a size of 1 a constant, so a single image is given twice. The guards of the
     graph then say whether it also holds for one image; it does not if the network decides by their

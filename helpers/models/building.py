@@ -91,7 +91,7 @@ def build(builder: str | Callable[..., nn.Module], **arguments: Any) -> nn.Modul
     make = builder if given_function else _function_of(builder)
     try:
         stored = json.dumps(arguments)
-        model = make(**json.loads(stored))  # which may change its arguments
+        model = make(**json.loads(stored))  # a copy: it may change what it gets
     except ModelError:
         raise
     except Exception as error:  # a factory is anybody's code

@@ -163,7 +163,7 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
     """Put a state dict that safetensors or `torch.save` wrote into a network; runs no code.
 
     Raises:
-        ModelError: the file is something else, or a tensor does not fit; names all that do not.
+        ModelError: the file is something else, or a tensor does not fit; names those that do not.
     """
     tensors = _state_dict_in(path)
     expected = model.state_dict(keep_vars=True)

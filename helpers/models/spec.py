@@ -137,7 +137,7 @@ def replay(model: nn.Module, spec: Spec, limit: float) -> nn.Module:
     """Take the steps of a specification, checked by `header`, on a freshly built network.
 
     Args:
-        limit: how many numbers the tensors may have that a step makes.
+        limit: how many numbers the tensors may have that one `resize` makes.
     """
     for step in spec.steps:
         module, function = REPLAY[step["step"]]

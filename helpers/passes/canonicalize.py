@@ -6,8 +6,8 @@
     x.shape[1], x.size(1), x.ndim     numbers, where the network fixes them; x.size(i) otherwise
 
 The form alone never changes an answer, so in-place activations stay in place. In-place arithmetic
-becomes ordinary arithmetic if no reader can see the difference: no other node that reads its
-operand runs later, or gives a view of it.
+becomes ordinary arithmetic if its operand is a new tensor of which no view was taken before; what
+reads the operand later reads the result instead.
 """
 
 import operator

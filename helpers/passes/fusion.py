@@ -18,8 +18,8 @@ from helpers.passes.folder import Pass, RulePass
 from helpers.passes.fused_layer import KERNELS, FusedLayer, read_activation
 
 aten = torch.ops.aten
-# A canonical graph has the first alone. Elsewhere the others are fused too, or declined with a
-# reason.
+# A canonical graph has nearly always the first. Elsewhere the others are fused too, or declined
+# with a reason.
 ADDITIONS = (operator.add, torch.add, aten.add.Tensor, "add")
 ADDITIONS += (operator.iadd, aten.add_.Tensor, "add_")
 ACTIVATIONS = [OPERATIONS[name].function for name in KERNELS]
