@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_210,
+    "helpers": 92_320,
     "helpers/graphs": 11_960,
     "helpers/models": 5_890,
     "helpers/passes": 10_530,
@@ -26,7 +26,7 @@ BUDGETS = {
     "helpers/quantization": 20_780,
     "helpers/plots": 5_550,
     "helpers/training": 7_150,
-    "helpers/checks": 5_130,
+    "helpers/checks": 5_240,
     "course": 88_770,
     "course/benchmarks": 16_210,
     "course/commands": 9_390,
@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 6_580,
     "course/publish": 8_360,
     "course/reference": 11_290,
-    "tests": 214_680,
+    "tests": 214_750,
     "notebooks": 68_510,
 }
 TOKENS_A_LINE = 11

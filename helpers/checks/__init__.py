@@ -34,8 +34,8 @@ def use(file: str | Path) -> None:
     """Say where the exercises of this notebook are; those of the other lessons lie beside them.
 
     Args:
-        file: the lesson's exercises; answers that are right are kept in `mine.py`, two folders up
-            from it.
+        file: the lesson's exercises; answers that are right are kept in `mine.py`, beside the
+            notebooks.
     """
     path = Path(file).resolve()
     if not path.is_file():

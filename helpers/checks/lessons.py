@@ -47,6 +47,7 @@ from torch.nn import functional as F
 GIVEN: dict[str, Any] = {}
 exec(HEAD, GIVEN)
 TITLE = "# ---- {} ----"
+BLOCK = re.compile("^" + TITLE.format(r"(\w+)") + "$", re.MULTILINE)
 
 
 class NotRightYet(ValueError):
@@ -84,7 +85,7 @@ class Lessons:
     def blocks(self) -> dict[str, str]:
         """The kept answers: name of the exercise -> code."""
         text = self.mine.read_text("utf-8") if self.mine.exists() else ""
-        parts = re.split("^" + TITLE.format(r"(\w+)") + "$", text, flags=re.M)
+        parts = BLOCK.split(text)
         return {
             name: code.strip() + "\n" for name, code in zip(parts[1::2], parts[2::2], strict=True)
         }
@@ -131,7 +132,7 @@ class Lessons:
     def text_of(self, blocks: dict[str, str]) -> str:
         """The learner's file with these answers; what stands above the first stays."""
         before = self.mine.read_text("utf-8") if self.mine.exists() else HEAD
-        head = before.partition(TITLE.partition("{")[0])[0].rstrip()
+        head = BLOCK.split(before)[0].rstrip()
         kept = [f"{TITLE.format(name)}\n\n{code}" for name, code in blocks.items()]
         return "\n\n".join([head, *kept])
 
@@ -223,10 +224,22 @@ def defined_names(part: ast.stmt, known: set[str]) -> set[str]:
         return {alias.asname or alias.name for alias in part.names}
     if not isinstance(part, ast.Assign | ast.AnnAssign) or part.value is None:
         return set()
-    computable = isinstance(part.value, ast.Lambda) or names_in(part.value) <= known
-    return names_in(part) if computable else set()
+    targets = part.targets if isinstance(part, ast.Assign) else [part.target, part.annotation]
+    read = {name.id for target in targets for name in _names(target) if _is_read(name)}
+    if not isinstance(part.value, ast.Lambda):  # which reads names when it is called
+        read |= names_in(part.value)
+    return set().union(*map(names_in, targets)) if read <= known else set()
 
 
 def names_in(part: ast.AST) -> set[str]:
     """Every name that a piece of code uses."""
-    return {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
+    return {name.id for name in _names(part)}
+
+
+def _names(part: ast.AST) -> list[ast.Name]:
+    return [node for node in ast.walk(part) if isinstance(node, ast.Name)]
+
+
+def _is_read(name: ast.Name) -> bool:
+    """Whether it must be there before, as `results` in `results["mine"] = 1`."""
+    return isinstance(name.ctx, ast.Load)

@@ -89,7 +89,7 @@ def first_misfit(
 
     Returns:
         The labels of the axes that reach it and were cut (if there are none, the units of all
-        groups), and the reason.
+        prunable groups), and the reason.
     """
     keep = kept_labels(groups, removed)
     why = ""

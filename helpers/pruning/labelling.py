@@ -68,7 +68,7 @@ class Labelling:
         self.output_axes: set[tuple[str, int]] = set()  # (weight, axis) with the outputs of a layer
         # (weight, axis) with the inputs of a layer -> the calls, by name
         self.input_axes: dict[tuple[str, int], dict[str, fx.Node]] = defaultdict(dict)
-        self.shared: list[Labels] = []  # labels that meet in an addition or concatenation
+        self.shared: list[Labels] = []  # labels that meet in an addition, concatenation or stack
         self.blocks: set[type] = set()  # classes whose forward has such a place
         stored = stored_tensors(model)
         first = {id(tensor): name for name, tensor in reversed(stored.items())}
@@ -102,7 +102,9 @@ class Labelling:
         return self.tensors.setdefault(name, LabelledTensor(shape, [...] * len(shape), name))
 
     def axis(self, tensor: LabelledTensor, dim: int) -> Labels | None:
-        """The labels of an axis. At its first use a parameter gets new ones, a buffer none."""
+        """The labels of an axis. At its first use a parameter gets new ones, unless it has the
+        length 1; a buffer gets none.
+        """
         if tensor.axes[dim] is ...:
             tensor.axes[dim] = None
             if tensor.shape[dim] > 1 and tensor.name in self.learned:

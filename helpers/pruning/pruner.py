@@ -51,9 +51,9 @@ def prune(
             `ratio` and of a target.
         scope: "hidden" cuts only channels inside a block, "all" also those outside the blocks and
             those that several blocks share.
-        target_params, target_macs: instead of `ratio`: what the whole network keeps, as a share up
-            to 1 or as a number above 1, of multiply-adds for one of the inputs, whose first axis
-            counts them; at most one target.
+        target_params, target_macs: what the whole network keeps, instead of `ratio`: a share (up to
+            1) or a number (above 1) of its parameters, or of its multiply-adds for one image; the
+            first axis of the inputs counts images. At most one of the two.
         tolerance: how far from the target the result may be.
         round_to: what a group keeps is a multiple of this.
         batches: [(normalised inputs, labels), ...] for taylor.

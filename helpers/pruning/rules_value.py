@@ -146,7 +146,8 @@ def weighted(call: Call) -> LabelledTensor:
 def grouped(
     call: Call, inputs: Labels | None, weight: LabelledTensor, block: int, groups: int
 ) -> Labels | None:
-    """A grouped convolution. There are two ways to cut it; the one with more units is taken.
+    """A grouped convolution. There are two ways to cut it; the one with more units is taken (of a
+    function, whose `groups` no cut can change, always the second).
 
     Whole groups go: the inputs and outputs of a group are one unit.
     All groups stay: each loses the same of its inputs, and the same of its outputs.

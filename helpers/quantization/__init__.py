@@ -22,8 +22,8 @@ and these when they are needed:
 
 The output of an operation is an *edge* of the same name; the network's input is the edge "input".
 An edge carries codes, read by one unsigned per-tensor `Affine` (`reshape`, `max_pool` and `concat`
-share that of their inputs), or floats: between two operations in float, and where a last layer
-turns int32 sums (accumulators) into logits (see `Plan.quantized_edges`).
+share that of their inputs), or floats: where only operations in float touch it, and where a last
+layer turns int32 sums (accumulators) into logits (see `Plan.quantized_edges`).
 
 A `QuantizedModel` has one `Step` module per operation (`q.step(name)`). A step holds as buffers
 `weight` (int8 codes; below 8 bits packed, and `codes` has them), `weight_scale`, `bias` (int32, in

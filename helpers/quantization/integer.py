@@ -1,7 +1,8 @@
 """The steps of a quantized network: what one operation does to codes, in float, in integers and
 with int8 kernels.
 
-All three take codes and return codes (uint8), so that they can be compared and mixed step by step:
+All three take and return codes (uint8), or floats on an edge that has none, so that they can be
+compared and mixed step by step:
 
     simulated  decode the codes, compute in float32, encode the result
     integer    int32 sums; each has a real factor, which is a multiplier and a shift (`affine.py`)

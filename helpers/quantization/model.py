@@ -1,5 +1,5 @@
-"""From a float network and calibration images to a quantized network: one list of steps that three
-executors share.
+"""From a float network and calibration images to a quantized network: one list of steps, which it
+can run in three modes.
 """
 
 import warnings

@@ -63,8 +63,9 @@ class Recipe:
             is called twice has two names.
         activation_bits: 2 to 8; activations are unsigned codes with a zero point.
         per_channel: one weight scale per output channel instead of one per layer.
-        observer, weight_observer: how the range of an activation follows from calibration, and of
-            weights below 8 bits.
+        observer, weight_observer: how the range of an activation follows from calibration, and that
+            of weights from them; at 8 bits the latter counts only in layers whose scales would grow
+            too much (`weights.py`).
         residual: "fused" adds the residual before the one rounding; "separate" rounds the
             convolution first.
         equalize, bias_correction, rounding: the repairs, see `equalization.py` and `repairs.py`.
@@ -108,8 +109,8 @@ class PlanOp:
             residual) to its output.
         weight, bias: float parameters of conv and linear; the bias is never None there.
         clamp: (low, high), applied last; either may be infinite, and high one number per channel.
-        attributes: stride, padding, dilation, groups of a conv; kernel, stride, padding of a pool;
-            dim of a concat.
+        attributes: stride, padding, dilation, groups of a conv; kernel and stride of a pool, of
+            a max_pool also padding, dilation, ceil_mode; dim of a concat.
         shape: of one output, without the batch.
         module: what computes a "float" operation.
         node: name of the graph's node whose value the edge carries.
@@ -147,7 +148,7 @@ class PlanOp:
         return F.hardtanh(y, low, high)  # the same numbers as clamp, and a much faster way back
 
 
-# Attributes of a pool, in the order of PyTorch's arguments.
+# Attributes of a max_pool, in the order of PyTorch's arguments.
 WINDOW = ("kernel", "stride", "padding", "dilation", "ceil_mode")
 
 
@@ -262,8 +263,8 @@ class Plan:
     def quantized_edges(self) -> list[str]:
         """The edges that carry codes, in the order of the plan.
 
-        Two kinds of edges carry floats: those from one "float" operation to the next, and the
-        network's output where an operation that adds up computes it. Reshaping changes neither.
+        Two kinds of edges carry floats: those that only "float" operations touch, and the network's
+        output where an operation that adds up computes it. Reshaping changes neither.
         """
         coded = {edge for op in self.ops if op.kind != "float" for edge in (op.name, *op.inputs)}
         ends = self.tied_by("reshape")[self.output]

@@ -1,5 +1,5 @@
-"""Before the first step: may these images and weights be quantized? After `make_plan`: is the plan
-still the network that it was made from?
+"""Before the first step: may these images and weights be quantized? At the end of `make_plan`: is
+the plan still the network that it was made from?
 """
 
 import contextlib

@@ -21,7 +21,7 @@ AT_ONCE = 250  # images
 
 
 class Evaluation(NamedTuple):
-    """Accuracy as a fraction, with its 95 % interval (Wilson) and the number of images."""
+    """Accuracy as a fraction, the number of images, the 95 % interval (Wilson), the mean loss."""
 
     accuracy: float
     n: int

@@ -20,8 +20,8 @@ class Config:
         lr: peak learning rate of SGD.
         muon: peak learning rate of Muon, which then steps the dense convolutions; 0 leaves them to
             SGD.
-        weight_decay: of SGD, on dense weights, of no BatchNorm, bias or depthwise filter; Muon has
-            a decay of its own.
+        weight_decay: of SGD, for dense weights alone, not for BatchNorm, biases and depthwise
+            filters; Muon has a decay of its own.
         label_smoothing: how far labels are softened.
         warmup: share of all steps in which the rate rises; after it the rate falls to zero along a
             cosine.

@@ -57,8 +57,8 @@ class TrainingLoop:
         self.optimizers = optimizers(model, config)
 
     def run_epoch(self, epoch: int, progress: bool = False) -> dict[str, float]:
-        """Train on each image once, except those of a last batch that is not full. Equal seeds give
-        equal batches.
+        """Train once on each image that `choose` picks, except those of a last batch that is not
+        full, unless it is the only one. Equal seeds give equal batches.
         """
         started = time.perf_counter()
         losses = []

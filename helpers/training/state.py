@@ -1,10 +1,10 @@
 """What a training run writes after each epoch, so that it can be stopped at any time and go on.
 
-Two safetensors files, both written whole. The *checkpoint* holds everything, and a run that goes on
-from it ends as if it had never been stopped. The *hand-over* is small enough to be committed, and
-takes the run to another machine: the weights in float16, from which the average starts again, and
-the rows of the finished epochs. The average would do worse in their place: it lags behind them by
-some 1 / (1 - ema) steps, which would be lost each time.
+Two safetensors files, both written whole, and a CSV of the epochs. The *checkpoint* holds
+everything, and a run that goes on from it ends as if it had never been stopped. The *hand-over* is
+small enough to be committed, and takes the run to another machine: the weights in float16, from
+which the average starts again, and the rows of the finished epochs. The average would do worse in
+their place: it lags behind them by some 1 / (1 - ema) steps, which would be lost each time.
 """
 
 import hashlib

@@ -18,7 +18,7 @@ from course.publish.runner import NOTEBOOKS
 from helpers import checks
 from helpers.checks import alone, trying
 from helpers.checks.alone import Spare
-from helpers.checks.lessons import Lessons, changed_solution
+from helpers.checks.lessons import Lessons, changed_solution, definitions_in
 from helpers.checks.specification import Mistake
 from helpers.checks.trying import first_failure
 
@@ -354,3 +354,16 @@ def test_a_process_waits_before_the_first_answer_is_right_and_ends_with_the_less
     checks.use(folder / "exercises" / "lesson_01.py")
     assert waiting.poll() is not None
     assert checks.lessons().spare.process.poll() is None
+
+
+def test_what_reads_names_of_other_cells_is_no_part_of_an_answer():
+    cell = "results['mine'] = 1\ng = lambda v: v * scale\nK = scale + 1\nA = 2"
+    assert [*definitions_in(cell)] == ["g = lambda v: v * scale", "A = 2"]
+
+
+def test_code_of_ones_own_above_the_first_answer_stays(tmp_path):
+    lessons = Lessons(NOTEBOOKS / "exercises")
+    lessons.mine = tmp_path / "mine.py"
+    own = "# ---- my own helpers ----\n\nA = 2"
+    lessons.mine.write_text(f"{own}\n\n# ---- old ----\n\nB = 3\n")
+    assert lessons.text_of({"new": "C = 4\n"}) == f"{own}\n\n# ---- new ----\n\nC = 4\n"
