@@ -26,12 +26,6 @@ def scale_and_zero_point(low, high, bits):
 
 
 # %% scale_and_zero_point wrong
-# - a tiny range counts as empty: `if low == high` -> `if high - low < 1e-8`
-# - a small range from 0 counts as empty: `if low == high` -> `if low == 0 and high < 1e-3`
-# - the zero point in float32: `round(-low / scale)` ->
-#   `round((torch.tensor(-low).float() / torch.tensor(scale).float()).item())`
-# - a single bit has two steps: `(2**bits - 1)` -> `(2**bits - (bits > 1))`
-# - four bits, halves up: `round(-low / scale)` -> `round(-low / scale + 1e-12 * (bits == 4))`
 # - eight bits at most: `round(-low / scale)` -> `min(round(-low / scale), 255)`
 # - floor division, half-way down: `round(-low / scale)` -> `int(-((low + scale / 2) // scale))`
 # - the zero point is cut off: `round(-low / scale)` -> `int(-low / scale)`
@@ -46,6 +40,12 @@ def scale_and_zero_point(low, high, bits):
 # - the sign of the zero point: `round(-low` -> `round(low`
 # - divides by zero on an empty range: `if low == high` -> `if False`
 # - symmetric: `low, high = min(low, 0.0), max(high, 0.0)` -> `high = max(-low, high); low = -high`
+# - a tiny range counts as empty: `if low == high` -> `if high - low < 1e-8`
+# - a small range from 0 counts as empty: `if low == high` -> `if low == 0 and high < 1e-3`
+# - the zero point in float32: `round(-low / scale)` ->
+#   `round((torch.tensor(-low).float() / torch.tensor(scale).float()).item())`
+# - a single bit has two steps: `(2**bits - 1)` -> `(2**bits - (bits > 1))`
+# - four bits, halves up: `round(-low / scale)` -> `round(-low / scale + 1e-12 * (bits == 4))`
 
 
 # %% quantize right: clamps before the zero point is added
