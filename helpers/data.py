@@ -71,8 +71,9 @@ def load_cifar10(source: str = "auto") -> Dataset:
             return fetch(name, another_is_left=position + 1 < len(attempts))
         except DataError as error:
             # A folder to download into may be empty.
-            left = source == "auto" and data_folder().exists() and not copies_in(data_folder())
-            if source == name or (name == "local" and os.environ.get("CIFAR10_DIR") and not left):
+            is_target = source == "auto" and data_folder().exists() and not copies_in(data_folder())
+            named = name == "local" and os.environ.get("CIFAR10_DIR") and not is_target
+            if source == name or named:
                 raise
             tried.append(f"  {name}: {error}")
     if source == "auto":

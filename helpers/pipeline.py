@@ -15,7 +15,7 @@ from helpers.provenance import provenance
 
 CALIBRATION_IMAGES = 1024
 LATENCY_BATCHES = (1, 128)
-STEPS = 20  # about so many an epoch, at least: with few images, batches of 128 teach nothing
+STEPS_PER_EPOCH = 20  # or nearly: with few images, batches of 128 teach nothing
 FINETUNING = training.Config(epochs=5, lr=0.02, ema=0.99, distill=0.7)
 
 
@@ -93,7 +93,7 @@ def compress(
         finish("dense", stages["dense"])
         finish("pruned", small)
         if finetune_epochs:
-            batch = min(FINETUNING.batch_size, max(8, len(dataset.train_images) // STEPS))
+            batch = min(FINETUNING.batch_size, max(8, len(dataset.train_images) // STEPS_PER_EPOCH))
             config = replace(FINETUNING, epochs=finetune_epochs, seed=seed, batch_size=batch)
             student = copy.deepcopy(small)
             state = folder and folder / "finetuning.state"

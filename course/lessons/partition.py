@@ -49,7 +49,7 @@ def from_patterns(
 ) -> OperatorSupportBase:
     """Support for nodes of `graph_module` that belong to a whole match of one of the patterns."""
     matches = (
-        m.vanishing
+        m.operations
         for pattern in patterns
         for m in find(graph_module, pattern, allow_overlap=True).matches
     )

@@ -72,7 +72,8 @@ class LessonMatch(Match):
     @property
     def returning(self) -> tuple[fx.Node, ...]:
         """The matched operations whose results are used outside the match."""
-        return tuple(node for node in self.vanishing if not node.users.keys() <= {*self.vanishing})
+        inside = {*self.operations}
+        return tuple(node for node in self.operations if not node.users.keys() <= inside)
 
     def __getitem__(self, name: str) -> Any:
         """The node (or literal) that the pattern calls `name`."""
@@ -134,10 +135,10 @@ def find(
             raise Declined(f"is not what the network returns ({returned})")
         if match_placeholders:
             _check_inputs(match)
-        shared = [node for node in match.vanishing if node in claimed]
+        shared = [node for node in match.operations if node in claimed]
         if shared and not allow_overlap:
             raise Declined(f"{shared[0]} already belongs to the match at {claimed[shared[0]]}")
-        claimed.update(dict.fromkeys(match.vanishing, match.anchor))
+        claimed.update(dict.fromkeys(match.operations, match.anchor))
         found.matches.append(opened(match))
 
     for anchor in matcher.anchors(sought):

@@ -90,7 +90,7 @@ def _replace(match: LessonMatch, build: Callable[[LessonMatch], fx.Node]) -> Rep
         copy_meta(anchor, result, VALUES)
     anchor.replace_all_uses_with(result, delete_user_cb=lambda user: user not in inserted)
     unused = []
-    for node in sorted(match.vanishing, reverse=True):
+    for node in sorted(match.operations, reverse=True):
         if not node.users:
             unused.append(node.name)
             graph.erase_node(node)

@@ -137,7 +137,7 @@ class Lessons:
         return "\n\n".join([head, *kept])
 
     def define(self, name: str, blocks: dict[str, str]) -> Any:
-        """The function or class that an answer defines. Its code is in `blocks`, or the course's
+        """The function that an answer defines. Its code is in `blocks`, or the course's
         where there is none; the exercises that it uses are defined first.
         """
         code = blocks.get(name) or self.solution(name)
@@ -156,7 +156,7 @@ class Lessons:
     def solution(self, name: str) -> str:
         """The code that a lesson folds away below the exercise."""
         for code in folded_code(self.notebooks):
-            if re.search(rf"^(def|class) {name}\b", code, re.M):
+            if re.search(rf"^def {name}\b", code, re.M):
                 return code
         raise NotRightYet(f"no notebook in {self.notebooks} shows a solution of {name}")
 

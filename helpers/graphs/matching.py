@@ -51,8 +51,8 @@ class Match:
         return values
 
     @functools.cached_property
-    def vanishing(self) -> tuple[fx.Node, ...]:
-        """The matched operations; after a rewrite only the result of the anchor is left."""
+    def operations(self) -> tuple[fx.Node, ...]:
+        """The matched nodes that compute something; a rewrite may replace all of them."""
         operations = [node for part, node in self.nodes.items() if isinstance(part, OpPattern)]
         return tuple(dict.fromkeys(operations))
 
@@ -163,8 +163,8 @@ class Matcher:
 
 def _check_intermediates(match: Match) -> None:
     """Decline a match with an intermediate that is needed outside of it, and so cannot vanish."""
-    for node in match.vanishing:
-        users = [user for user in node.users if user not in match.vanishing]
+    for node in match.operations:
+        users = [user for user in node.users if user not in match.operations]
         if node is match.anchor or not users:
             continue
         if any(user.op == "output" for user in users):
@@ -177,7 +177,7 @@ def _check_written_between(match: Match) -> None:
     of it where the anchor stands, and would read what was written.
     """
     storage = match.editor.storage
-    inside = match.vanishing
+    inside = match.operations
     start = min(inside)
     between = [n for n in storage.writers if start < n < match.anchor and n not in inside]
     if not between:

@@ -159,10 +159,8 @@ class Passer:
                     raise _named(error, a_pass.name, report)  # noqa: B904  (it has its cause)
                 milliseconds = 1e3 * (time.perf_counter() - start)
                 before = size
-                unchanged += 1
-                if result.changed:
-                    size = size_of(graph_module)
-                    unchanged = 0
+                size = size_of(graph_module)
+                unchanged = 0 if result.changed else unchanged + 1
                 report.rows.append(Row(a_pass.name, number, before, size, result, milliseconds))
                 if unchanged == len(self.passes):  # all passes have seen the graph as it is now
                     return

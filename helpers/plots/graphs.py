@@ -155,7 +155,7 @@ def _layer(module: nn.Module) -> str:
     if isinstance(module, nn.modules.conv._ConvNd):
         words.append("x".join(map(str, module.kernel_size)))
         if math.prod(module.stride) > 1:
-            words.append(f"/{module.stride[0]}")
+            words.append("/" + "x".join(map(str, dict.fromkeys(module.stride))))
         words.append(f"{module.in_channels}→{module.out_channels}")
         if module.groups > 1:
             depthwise = module.groups == module.in_channels

@@ -70,8 +70,9 @@ def number_grid(ax: Axes, matrix: np.ndarray, title: str, limit: float, height: 
     ax.set_axis_off()
 
 
-def image_grid(images: torch.Tensor, titles: list[str], columns: int = 10) -> Figure:
-    """Draw images, uint8 (N, 1 or 3, H, W), with their names above."""
+def image_grid(images: torch.Tensor, titles: list[str]) -> Figure:
+    """Draw images, uint8 (N, 1 or 3, H, W), ten in a row, with their names above."""
+    columns = 10
     rows = -(-len(images) // columns)
     figure, axes = subplots(rows, columns, size=(0.95 * columns, 1.2 * rows), squeeze=False)
     for ax in axes.flat:

@@ -38,8 +38,8 @@ Axis = tuple[str, int]  # of a weight, by its name
 ROUNDING = 1e-5  # of what a BatchNorm gives, and of its variance as a share of eps
 CONTRAST = 3  # of random images: black and white, once normalised, are 2 to 3 away from 0
 NONE = np.arange(0)
-# A constant comes out of these as it went in.
-AVERAGES = {"mean", "amax", "amin", "max_pool2d", "adaptive_avg_pool2d"}
+# Of a constant they make the same constant.
+KEEP_CONSTANTS = {"mean", "amax", "amin", "max_pool2d", "adaptive_avg_pool2d"}
 
 
 @torch.no_grad()
@@ -146,7 +146,7 @@ class Sources:
             if len(np.unique(units)) == len(units) == len(self.units(node)):
                 return np.concatenate([self.switched_off(part, node) for part in inputs])
         alone = len(inputs) == 1 and not is_random(node)
-        if rule in (moved, item) or name in AVERAGES or (rule is elementwise and alone):
+        if rule in (moved, item) or name in KEEP_CONSTANTS or (rule is elementwise and alone):
             return self.switched_off(inputs[0], node)
         return NONE
 

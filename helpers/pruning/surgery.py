@@ -42,12 +42,12 @@ def cut(
     shapes = groups.labelling.shapes
 
     def left_of(name: str, tensor: torch.Tensor) -> torch.Tensor:
-        left = tensor.detach().to(device)
+        kept = tensor.detach().to(device)
         for dim, units in sorted(groups.axes.get(name, {}).items()):
             stays = np.flatnonzero(keep[units])
             if len(stays) < len(units):
-                left = left.index_select(dim, torch.from_numpy(stays).to(left.device))
-        return left.clone() if left.shape == tensor.shape else left
+                kept = kept.index_select(dim, torch.from_numpy(stays).to(kept.device))
+        return kept.clone() if kept.shape == tensor.shape else kept
 
     small = on_new_tensors(model, left_of)
     changes = {}

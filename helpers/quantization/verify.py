@@ -5,6 +5,7 @@ the plan still the network that it was made from?
 import contextlib
 import copy
 import dataclasses
+import math
 
 import torch
 from torch import Tensor, fx, nn
@@ -105,11 +106,12 @@ def _same_answers(plan, model, images):
 
 def _rounding(model, images, answer):
     """How far an answer is from what the network gives in float64; 0 if it answers otherwise in
-    each call, or does not run in float64.
+    each call, does not run in float64, or overflows in float32.
     """
     with contextlib.suppress(Exception):
         if torch.equal(model(images.clone()), answer):
-            return gap(answer.double(), model.double()(images.double()))[1]
+            error = gap(answer.double(), model.double()(images.double()))[1]
+            return error if math.isfinite(error) else 0.0
     return 0.0
 
 

@@ -162,8 +162,9 @@ def evaluate(
     )
 
 
-def wilson_interval(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
+def wilson_interval(share: float, n: int) -> tuple[float, float]:
     """The 95 % interval of a proportion; unlike share ± error it never leaves [0, 1]."""
+    z = 1.96  # standard deviations
     middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
     return max(0.0, middle - half), min(1.0, middle + half)

@@ -179,7 +179,7 @@ def test_a_rule_gets_nodes_and_literals_and_the_values_of_constants():
     got = []
     rewrite(network, {product: lambda match, **named: got.append((match, named)) or "it fits"})
     (inner, names), (_, outer_names) = got
-    assert [str(node) for node in inner.vanishing] == ["mul", "exp"]
+    assert [str(node) for node in inner.operations] == ["mul", "exp"]
     assert inner.anchor is names["product"] and str(names["first"]) == "exp"
     assert torch.equal(names["z"], network.z) and outer_names["z"] == 2.5
 

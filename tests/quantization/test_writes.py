@@ -106,6 +106,12 @@ def test_what_float32_cannot_hold_is_no_difference():
     assert (q(x) - exact).abs().max() <= 0.02 * exact.abs().max()
 
 
+def test_what_float32_overflows_on_excuses_no_other_answer():
+    overflows = Net(lambda m, x: (100 * x).exp()).eval()  # in float64 it is finite
+    x = torch.full((1, 1), 2.0)
+    assert verify._rounding(overflows, x, overflows(x)) == 0
+
+
 @pytest.mark.parametrize(
     "recipe", [{"equalize": True}, {"rounding": "learned", "bias_correction": "empirical"}]
 )

@@ -77,7 +77,7 @@ def test_a_match_gives_back_nodes_and_constants():
     network = graph_of(lambda net, x: net.bn(net.conv(x)).relu(), **LAYERS)
     (match,) = find(network, CONV_BN).matches
     assert (str(match["conv"]), str(match["bn"])) == ("conv", "bn")
-    assert match.anchor is match["bn"] and match.vanishing == (match["bn"], match["conv"])
+    assert match.anchor is match["bn"] and match.operations == (match["bn"], match["conv"])
     assert match.returning == (match["bn"],)
     with pytest.raises(KeyError, match="no node 'gamma'; it has"):
         match["gamma"]
