@@ -141,7 +141,7 @@ def test_an_outline_tells_what_each_node_does():
         ("Conv2d 3x3 8→8 depthwise +bias", "2x8x2x2"),
         ("output", "2x8x2x2"),
     ]
-    uneven = trace(nn.Conv2d(3, 8, 3, (1, 2)), X)
+    uneven = trace(nn.Sequential(nn.Conv2d(3, 8, 3, (1, 2))).eval(), X)
     assert outline(uneven)[1].what == "Conv2d 3x3 /1x2 3→8 +bias"
     frame = table(boxes)
     assert (
