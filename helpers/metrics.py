@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry, shape_wrapper
+from torch.utils.flop_counter import flop_registry, sdpa_flop, shape_wrapper
 
 from helpers import models
 from helpers.dataset import Dataset, input_of
@@ -37,9 +37,10 @@ def _lstm_flops(
     return 2 * prod(x[:-1]) * (prod(weight) + prod(state_weight))
 
 
-# PyTorch's formulas, and one for oneDNN's layer of an LSTM.
+# PyTorch's formulas, one for oneDNN's layer of an LSTM, and one that torch 2.11 lacks.
 FLOPS = {
     **flop_registry,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop,
     torch.ops.aten.mkldnn_rnn_layer: shape_wrapper(_lstm_flops),
 }
 # Operators of several tensors that multiply no matrices.

@@ -50,7 +50,8 @@ def bounds_in(listed):
 
 def test_the_lowest_versions_are_those_that_are_tried_and_conda_has_the_same():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    named = project["dependencies"] + project["optional-dependencies"]["study"]
+    extras = project["optional-dependencies"]
+    named = project["dependencies"] + extras["study"] + extras["grade"]
     lowest = bounds_in(named)
     oldest = tomllib.loads((ROOT / "course" / "versions.toml").read_text())["oldest"]
     assert {name: version.removesuffix(".*") for name, version in oldest.items()} == lowest

@@ -49,9 +49,8 @@ def machine() -> str:
         path.read_text()
         for path in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/s[ih]*"))
     ]
-    features = json.dumps(
-        [torch.cpu.get_capabilities(), caches], sort_keys=True, default=str
-    ).encode()
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10 has no such function
+    features = json.dumps([capabilities, caches], sort_keys=True, default=str).encode()
     return f"{torch.backends.cpu.get_cpu_capability()} {digest(features)} torch {torch.__version__}"
 
 
