@@ -244,7 +244,7 @@ def _reason(row: dict, item: dict) -> str:
         lines.append(_comment(row["comment"]))  # what waits may stand in a cell of the student's
     lines += [f"<p>{html.escape(text)}</p>" for text in _cases(item.get("cases", []))]
     for word, text in item.get("shown", {}).items():
-        if text and text not in message:  # most messages hold the hint already
+        if text and not (word == HINT and text in message):  # most messages hold the hint already
             told = html.escape(text[:600])
             told = told if word == HINT else f"<code>{told}</code>"
             lines.append(f"<p><b>{word}</b> {told}</p>")

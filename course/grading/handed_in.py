@@ -139,9 +139,6 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
         )
     notebook = (named or notebooks)[0]
     files, problems, left = {}, [], MOST_FILES_BYTES
-    for other in notebooks:  # such as a1_v2.ipynb beside a1.ipynb
-        if other is not notebook and other.name.stem.lower().startswith(assignment):
-            problems.append(f"{shown(other.name.name)} does not count, {notebook.name.name} does")
     home = notebook.name.parent
     # Where two files have one name, the one beside the notebook is meant.
     others = sorted(
@@ -173,6 +170,12 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
             left -= len(files[name])
         except IntakeError as problem:
             problems.append(str(problem))
+    text = files.get(f"{assignment}.ipynb", b"")
+    for other in notebooks:  # such as a1_v2.ipynb beside a1.ipynb, which does not %run it
+        if other is not notebook and other.name.name.encode("utf-8", "replace") not in text:
+            own = notebook.name.name
+            words = f"{own} is graded, and {shown(other.name.name)} is not"
+            problems.append(f"{words}: if that one is meant, hand in again without {own}")
     return files, problems
 
 

@@ -190,7 +190,7 @@ def students(paths: list[Path], people: dict[str, Listed]) -> dict[Path, tuple[s
             owners = listed[name_of(NOT_IN_MOODLE.sub("", full_name))]
             student = owners[0] if len(owners) == 1 else student
         if people and student not in people and not CANVAS.fullmatch(path.name):
-            words = f"{student} is not on the class list: correct {FILE} or the name of the entry"
-            remark = remark or words
+            words = f"{student} is not on the class list: correct {FILE}, or the name of the entry"
+            remark = remark or f"{words} (then delete submitted/{student})"
         found[path] = student, remark
     return found

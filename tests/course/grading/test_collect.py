@@ -186,7 +186,7 @@ HOSTILE = {
         zipped(
             **{"draft.ipynb": "1", "a1.ipynb": "fine", "x/model.bin": "far", "model.bin": "near"}
         ),
-        "",
+        "a1.ipynb is graded, and draft.ipynb is not",
         FINE | {"draft.ipynb": b"1", "x/model.bin": b"far", "model.bin": b"near"},
     ),
     "two.zip": (

@@ -283,7 +283,9 @@ def test_the_notebook_of_another_assignment_is_called_by_its_name(submit, notebo
 
 def test_a_second_notebook_of_the_assignment_is_never_passed_over_in_silence(submit, folder):
     (folder / "a1_v2.ipynb").write_text("{}")
+    (folder / "Untitled.ipynb").write_text("{}")
     (folder / "tools.ipynb").write_text("{}")
-    notes = submit({"nbformat": 4, "cells": []}).notes
-    assert [note for note in notes if "a1_v2.ipynb does not count, a1.ipynb does" in note]
+    notes = submit({"nbformat": 4, "cells": [nbformat.v4.new_code_cell("%run tools.ipynb")]}).notes
+    for other in ("a1_v2.ipynb", "Untitled.ipynb"):
+        assert [note for note in notes if f"a1.ipynb is graded, and {other} is not" in note]
     assert not [note for note in notes if "tools.ipynb" in note]
