@@ -133,10 +133,11 @@ def block(table: pd.DataFrame) -> str:
         "*Half* and *a tenth* keep that share of the parameters; *smallest* is *a tenth* with fewer"
         " bits. In *half* and *smallest* each layer has its own number of bits. Accuracy is on"
         " 10,000 test images, with its 95 % interval. *File*: as the course stores a network; the"
-        " chart counts that file compressed by `xz`, so it shows fewer bytes. *ONNX file*: as engines load it; its accuracy"
-        f" differs by at most {100 * largest_difference(table):.2f} points. *One image*: the median"
-        f" time in ONNX Runtime on two threads of an {speeds().device.iloc[0]}. ONNX Runtime computes"
-        " with at least 8 bits, so fewer bits save space, not time"
+        " chart counts that file compressed by `xz`, so it shows fewer bytes. *ONNX file*: as"
+        f" engines load it; its accuracy differs by at most {100 * largest_difference(table):.2f}"
+        " points. *One image*: the median time in ONNX Runtime on two threads of an"
+        f" {speeds().device.iloc[0]}. ONNX Runtime computes with at least 8 bits, so fewer bits"
+        " save space, not time"
     )
     busy = (speeds().load > BUSY).any()
     notes += " (measured on a machine that was busy with other work)." if busy else "."

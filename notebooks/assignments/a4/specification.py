@@ -140,7 +140,7 @@ def _weight_edges(rng):
     zero[2] *= 1e-12
     halves = torch.tensor([[3.0, -2.5, 1.5, 0.5, -0.5, -1.5, 2.5]], dtype=torch.float64)
     return [
-        Case("a channel of zeros", {"weight": zero, "bits": 8}),
+        Case("two axes, with a channel of zeros", {"weight": zero, "bits": 8}),
         Case("as many inputs as outputs", {"weight": _normal(rng, 5, 5), "bits": 8}),
         Case("a convolution in one dimension", {"weight": _normal(rng, 4, 2, 3), "bits": 8}),
         Case(
