@@ -4,6 +4,7 @@ Whether two networks compute the same is in `equivalence.py`, and is offered her
 """
 
 import random
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -37,6 +38,8 @@ def _lstm_flops(
     return 2 * prod(x[:-1]) * (prod(weight) + prod(state_weight))
 
 
+# Processor time excludes other programs. On Windows it moves in steps of 16 ms: too coarse.
+clock = time.perf_counter if sys.platform == "win32" else time.process_time
 # PyTorch's formulas, one for oneDNN's layer of an LSTM, and one that torch 2.11 lacks.
 FLOPS = {
     **flop_registry,

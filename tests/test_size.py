@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_360,
+    "helpers": 92_370,
     "helpers/graphs": 11_960,
     "helpers/models": 5_890,
     "helpers/passes": 10_530,
@@ -27,14 +27,14 @@ BUDGETS = {
     "helpers/plots": 5_560,
     "helpers/training": 7_150,
     "helpers/checks": 5_240,
-    "course": 88_800,
+    "course": 88_830,
     "course/benchmarks": 16_210,
     "course/commands": 9_390,
-    "course/grading": 34_270,
+    "course/grading": 34_300,
     "course/lessons": 6_580,
     "course/publish": 8_360,
     "course/reference": 11_290,
-    "tests": 214_940,
+    "tests": 214_970,
     "notebooks": 68_520,
 }
 TOKENS_A_LINE = 11

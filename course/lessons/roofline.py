@@ -7,7 +7,6 @@ A multiply-add counts as two operations. Bytes are those of input, weights and o
 once.
 """
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +16,7 @@ from torch import Tensor, fx, nn
 
 from helpers import plots
 from helpers.allocator import kept_memory
+from helpers.metrics import clock
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ def shortest(module: nn.Module, x: Tensor, repeats: int) -> float:
     """Seconds of processor time of the fastest run, so that other programs do not count."""
     taken = []
     for _ in range(repeats + 1):  # one more, since the first fetches the numbers into the caches
-        start = time.process_time()
+        start = clock()
         module(x)
-        taken.append(time.process_time() - start)
+        taken.append(clock() - start)
     return min(taken)
 
 
