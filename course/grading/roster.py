@@ -42,6 +42,11 @@ CANVAS = re.compile(
 )
 # with a student's number, the name of a file that `collect` leaves in the student's folder
 NUMBER = ".canvas-"
+HIDDEN = "Participant"  # as Moodle calls everybody whose names it hides
+SHOW_NAMES = (
+    "Moodle hides whose it is: reveal the identities there and download again; to hide names from"
+    " who marks, set anonymous = true in class.toml"
+)
 # Moodle leaves these characters of a name out of the names of its files.
 NOT_IN_MOODLE = re.compile(r"""[&<>"`|':\\/]""")
 DAYS = re.compile(r"extra_days(_\w+)?|late_days_\w+")
@@ -170,6 +175,8 @@ def students(paths: list[Path], people: dict[str, Listed]) -> dict[Path, tuple[s
             owners = listed[name_of(NOT_IN_MOODLE.sub("", match["name"]))]
             if number in whose:
                 student = whose[number]
+            elif match["name"] == HIDDEN:
+                student, remark = name_of(f"{student}-{number}"), SHOW_NAMES
             elif len(bearers[student]) > 1 or len(owners) > 1:
                 student = name_of(f"{student}-{number}")
                 remark = (

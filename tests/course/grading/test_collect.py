@@ -464,6 +464,14 @@ def test_moodle_calls_a_student_the_same_in_every_assignment_and_namesakes_stay_
     assert ["Bob is not on the class list" in sentence for sentence in sentences(room)] == [True]
 
 
+def test_hidden_names_are_told_from_namesakes(room, incoming):
+    for number in (21, 22):
+        entry = incoming / f"Participant_{number}_assignsubmission_file_"
+        place(entry, folder(**{"a1.ipynb": str(number)}))
+    assert ["reveal the identities" in sentence for sentence in sentences(room)] == [True, True]
+    assert len(room.students("a1")) == 2
+
+
 def test_pages_go_back_in_the_folders_that_moodle_made_and_nothing_else_does(room, incoming, a1):
     entry = "{}_{}_assignsubmission_file_"
     assert collect(room, "a1") == [] and feedback.write_for_moodle(room, a1) is None
