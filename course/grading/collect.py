@@ -59,7 +59,8 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
             f"{source} is not a folder; put one folder, notebook or zip file per student there"
         )
     first = room.rules.resubmission == "first"
-    entries = [path for path in source.iterdir() if not path.name.startswith((".", "__MACOSX"))]
+    no_hand_in = (".", "__MACOSX", GRADESCOPES_LIST)
+    entries = [path for path in source.iterdir() if not path.name.startswith(no_hand_in)]
     named, parts = roster.students(entries, roster.read(room)), {}
     age, lost = {path: path.lstat().st_mtime for path in entries}, {}
     # Of two files of one name the newer counts; Canvas calls it a1-1.ipynb, the next a1-2.ipynb.
@@ -123,7 +124,9 @@ def _look_at(assignment: str, paths: list[Path], student: str, remark: str) -> H
             )
             return hand_in
         if (path / GRADESCOPES_LIST).exists():
-            hand_in.remark = f"it is Gradescope's export: move the folders in it to {path.parent}"
+            if any(part.is_dir() for part in path.iterdir()):
+                where = path.parent
+                hand_in.remark = f"it is Gradescope's export: move the folders in it to {where}"
             return hand_in
         # Whoever looks into a folder changes its own date, and may leave a checkpoint there.
         inside = [

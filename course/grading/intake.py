@@ -127,9 +127,9 @@ def newer_python(notebook: bytes) -> list[str]:
 
 def defined_again(code: list[dict[str, str]], answers: set[str], known: set[str]) -> list[str]:
     """A note for each import of the release, and each function of an answer or what it may read,
-    that a later cell replaces.
+    that a later cell replaces; and for an answer above its given cell.
     """
-    notes, needed = [], set()
+    notes, needed, above = [], set(), {}
     for cell in code:
         defined = {*DEFINED.findall(cell["source"])}
         assigned = {*ASSIGNED.findall(cell["source"])}
@@ -137,6 +137,14 @@ def defined_again(code: list[dict[str, str]], answers: set[str], known: set[str]
             f"{name} {AGAIN} in {cell['name']}, and that one counts."
             for name in sorted((defined | assigned) & needed)
         ]
+        if cell["name"] not in known:
+            above |= dict.fromkeys(defined, cell["name"])
+        elif "NotImplementedError" in cell["source"]:
+            notes += [
+                f"{name} is defined in {above[name]}, too, but its given cell stands below that, is"
+                " not done, and counts: move your answer into it."
+                for name in sorted(defined & above.keys())
+            ]
         if cell["name"] in known:
             lines = ",".join(IMPORTED.findall(cell["source"])).split(",")
             needed |= {line.split(" as ")[-1].strip() for line in lines}
@@ -154,7 +162,7 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
     notes, last = [PICTURES] if any(cell["pictures"] for cell in cells) else [], None
     for cell in cells:
         name = cell["id"]
-        if name in known and name not in answers and cell["type"] == known[name].cell_type:
+        if name in known and name not in answers and _fits(cell, known[name]):
             answers[name] = cell
             last = name
         else:  # a cell that was split or copied keeps its mark, and both parts are executed
@@ -199,6 +207,12 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
         cell.id = f"cell-{index}"
     notebook.cells = made
     return Submission(notebook, notes)
+
+
+def _fits(cell: dict, released: Any) -> bool:
+    """Whether a cell is of the released one's type; words are words in a cell of code, too."""
+    is_written = released.cell_type == "markdown" and not released.metadata.nbgrader.locked
+    return is_written or cell["type"] == released.cell_type
 
 
 def _own(source: str) -> str:

@@ -59,9 +59,17 @@ def verify(exercise: Exercise) -> None:
     cells = {}
     for cell in nbformat.read(exercise.notebook, as_version=4).cells:
         marks = cell.metadata.get("nbgrader")
+        cell_name = f"{exercise.notebook.name}: {cell.source[:60]!r}"
         if not marks:
             raise ValueError(
-                f"{exercise.notebook.name}: mark this cell as read-only: {cell.source[:60]!r}"
+                f"{cell_name} has no mark; in JupyterLab's sidebar, Create Assignment, choose"
+                " read-only, or for the function of an exercise autograded answer with an ID such"
+                " as bn_affine_solution"
+            )
+        if marks["grade_id"] in cells:
+            raise ValueError(
+                f"{cell_name} is the second cell with the ID {marks['grade_id']}; give it one of"
+                " its own in JupyterLab's sidebar, Create Assignment"
             )
         cells[marks["grade_id"]] = (cell.cell_type, marks)
     graded = {

@@ -7,6 +7,7 @@ import io
 import os
 import random
 import re
+import shutil
 import subprocess
 import time
 import zipfile
@@ -306,6 +307,9 @@ def test_gradescopes_export_as_a_whole_is_no_hand_in(room, incoming):
     (sentence,) = sentences(room)
     assert f"move the folders in it to {incoming}" in sentence
     assert not (room.folder / "submitted" / "assignment_9_export").exists()
+    shutil.rmtree(incoming / "assignment_9_export" / "submission_1")  # moved, and the list is left
+    place(incoming / "submission_metadata.yml", b"list")
+    assert sentences(room) == [] == room.students("a1")
 
 
 def test_a_folder_with_the_name_of_the_class_list_is_its_students(room, incoming):

@@ -276,6 +276,27 @@ def test_of_a_text_that_is_missing_the_page_says_that_own_cells_are_read(submit,
     assert code == "The cell bn_train_solution was missing."
 
 
+def test_words_in_a_cell_of_code_are_words(submit, notebook):
+    cell = cell_of(notebook, "rounding_answer")
+    cell["cell_type"], cell["source"] = "code", "It rounds to even."
+    found = submit(notebook)
+    assert source_of(found, "rounding_answer") == "It rounds to even."
+    assert not [note for note in found.notes if "missing" in note]
+    cell = cell_of(notebook, "bn_train_solution")
+    cell["cell_type"] = "markdown"  # code is code
+    assert "The cell bn_train_solution was missing." in submit(notebook).notes
+
+
+def test_an_answer_above_its_given_cell_is_told_of(submit, notebook):
+    cells, name = notebook["cells"], "bn_train"
+    given = next(i for i, c in enumerate(cells) if c is cell_of(notebook, f"{name}_solution"))
+    answer = own_cell("def bn_train(x, gamma, beta, eps):\n    return x")
+    above = submit(notebook | {"cells": [*cells[:given], answer, *cells[given:]]}).notes
+    assert [note for note in above if "bn_train is defined in a cell of your own" in note]
+    below = submit(notebook | {"cells": [*cells[: given + 1], answer, *cells[given + 1 :]]}).notes
+    assert not [note for note in below if "is defined in a cell" in note]
+
+
 def test_the_notebook_of_another_assignment_is_called_by_its_name(submit, notebook):
     theirs = course.load("a3").notebook.read_bytes()
     assert any("its cells are none of a1, but of a3" in note for note in submit(theirs).notes)
