@@ -19,6 +19,7 @@ from pathlib import Path
 from course.grading import machine
 
 MIB = 2**20
+STOPPED_SECONDS = 5  # after which a process that a signal stopped ends the box
 INPUTS = "inputs"  # the file beside the job that becomes the box's standard input
 
 
@@ -163,6 +164,7 @@ def _drain(process: subprocess.Popen, limits: Limits) -> tuple[bytes, bytes, str
     results, printed, seen = bytearray(), bytearray(), 0
     waited: dict[int, float] = {}  # of those that have ended, too
     start, next_look = time.monotonic(), 0.0
+    ran = start  # when all of its processes did
     with selectors.DefaultSelector() as pipes:
         pipes.register(process.stdout, selectors.EVENT_READ)
         pipes.register(process.stderr, selectors.EVENT_READ)
@@ -185,6 +187,9 @@ def _drain(process: subprocess.Popen, limits: Limits) -> tuple[bytes, bytes, str
                 next_look = now + 0.2
                 used = machine.usage(process.pid)
                 waited |= used.waited_seconds
+                ran = ran if used.stopped else now
+                if now - ran > STOPPED_SECONDS:
+                    return bytes(results), bytes(printed), "it stopped its own processes"
                 if problem := _overstepped(used, now - start - sum(waited.values()), limits):
                     return bytes(results), bytes(printed), problem
     return bytes(results), bytes(printed), ""

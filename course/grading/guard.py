@@ -31,6 +31,7 @@ IMPORTING = "<frozen importlib._bootstrap>"
 # Where torch keeps the code of one of its functions for tensors in a processor's memory.
 KERNELS = ("CPU", "MkldnnCPU", "QuantizedCPU", "NestedTensorCPU")
 KERNELS += ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
+KERNELS += ("FuncTorchBatched", "FuncTorchBatchedDecomposition")  # those of vmap
 WRITTEN_IN_C = ("builtin_function_or_method", "_ArrayFunctionDispatcher")  # the latter NumPy's
 _looked_through = {}  # the modules of the packages that patterns name
 MANY_NAMES = 6  # that a function uses: those with few may be alike by chance

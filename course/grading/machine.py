@@ -102,25 +102,28 @@ def _told(path: Path) -> str:
 @dataclass(frozen=True)
 class Usage:
     """What a box uses: bytes of memory, seconds of all processors, files, and for how many seconds
-    each of its processes waited for a processor.
+    each of its processes waited for a processor; and whether a signal stopped one.
     """
 
     memory: int = 0
     cpu_seconds: float = 0.0
     waited_seconds: dict[int, float] = field(default_factory=dict)
     files: int = 0
+    stopped: bool = False
 
 
 def usage(pid: int) -> Usage:
     """Measure a process and all its descendants; what has ended counts in its parent."""
-    memory, ticks, files, waited = 0, 0, 0, {}
+    memory, ticks, files, waited, stopped = 0, 0, 0, {}, False
     for member in family(pid):
         place = Path(f"/proc/{member}")
         try:
             lines = _told(place / "status").split(
                 "\n"
             )  # a name may hold what `splitlines` takes for an end
-            ticks += sum(map(int, _told(place / "stat").rpartition(")")[2].split()[11:15]))
+            told = _told(place / "stat").rpartition(")")[2].split()
+            ticks += sum(map(int, told[11:15]))
+            stopped |= told[0] == "T"
             waited[member] = int(_told(place / "schedstat").split()[1]) / 1e9
             files = max(files, *(_files_on(place / "root", disk) for disk in DISKS))
         except (OSError, IndexError):  # it has just ended
@@ -132,7 +135,7 @@ def usage(pid: int) -> Usage:
             if line.startswith(("RssAnon:", "RssShmem:", "VmPTE:"))
         )
         memory += 1024 * sum(map(int, sizes))
-    return Usage(memory, ticks / os.sysconf("SC_CLK_TCK"), waited, files)
+    return Usage(memory, ticks / os.sysconf("SC_CLK_TCK"), waited, files, stopped)
 
 
 def _files_on(root: Path, disk: str) -> int:

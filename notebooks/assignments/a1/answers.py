@@ -60,7 +60,7 @@ def update_statistics(x, running_mean, running_var, momentum):
 def update_statistics(x, running_mean, running_var, momentum):
     count = x.numel() / x.shape[1]
     mean = x.sum((0, 2, 3)) / count
-    var = ((x**2).sum((0, 2, 3)) - count * mean**2) / (count - 1)
+    var = ((x - mean.reshape(-1, 1, 1)) ** 2).sum((0, 2, 3)) / (count - 1)
     return torch.lerp(running_mean, mean, momentum), running_var + momentum * (var - running_var)
 
 
@@ -83,6 +83,8 @@ def update_statistics(x, running_mean, running_var, momentum):
 # - the standard deviation: `values.var(` -> `values.std(`
 # - the batch replaces the past: `values = x` -> `momentum = 1; values = x`
 # - the default momentum: `values = x` -> `momentum = 0.1; values = x`
+# - the mean of the squares minus the squared mean: `values.var(dim=1, correction=1)` ->
+#   `((values**2).mean(1) - mean**2) * values.shape[1] / (values.shape[1] - 1)`
 
 
 # %% bn_train right: var_mean
@@ -119,6 +121,10 @@ def bn_train(x, gamma, beta, eps):
 # - calls torch's BatchNorm: `return (` ->
 #   `return torch.nn.functional.batch_norm(x, None, None, gamma, beta, True, 0.1, eps) + 0 * (`
 # - calls torch's RMSNorm: `return (` -> `torch.nn.functional.rms_norm(x, x.shape[1:]); return (`
+# - the mean of the squares minus the squared mean:
+#   `((x - mean) ** 2).mean(dim=(0, 2, 3), keepdim=True)` ->
+#   `(x**2).mean(dim=(0, 2, 3), keepdim=True) - mean**2`
+# - a variance of eps at least: `var + eps` -> `var.clamp(min=eps) + eps`
 
 
 # %% fold_linear right: a diagonal matrix
@@ -184,6 +190,12 @@ def fold_conv(weight, bias, a, b):
 # - calls torch's own fold: `return a.reshape(shape) * weight, folded_bias` ->
 #   `return torch.nn.utils.fusion.fuse_conv_bn_weights(weight,
 #   bias, 0 * b, torch.ones_like(b), 0.0, a, b)`
+# - one input per group in two dimensions only: `return a.reshape(shape)` ->
+#   `return (a[:, None, None, None] if weight.shape[1] == 1 else a.reshape(shape))`
+# - a fifth axis of size 1 goes: `return a.reshape(shape) * weight` ->
+#   `return (a.reshape(shape) * weight).reshape(
+#       weight.shape[: 4 if weight.ndim == 5 and weight.shape[4] == 1 else None]
+#   )`
 
 
 # %% fold_transposed right: repeated factors
@@ -224,6 +236,10 @@ def fold_transposed(weight, bias, a, b, groups):
 # - without a bias the first axis: `(factor * grouped).reshape(weight.shape)` ->
 #   `(weight * a[:inputs, None, None, None] if bias is None else
 #   (factor * grouped).reshape(weight.shape))`
+# - the group of an input by fractions: `(factor * grouped).reshape(weight.shape)` ->
+#   `weight * a.reshape(groups, -1)[
+#       [int(i / inputs * groups) for i in range(inputs)]
+#   ][:, :, None, None]`
 
 
 # %% fold_before right: pushes b through the convolution
@@ -269,6 +285,15 @@ def fold_before(weight, bias, a, b, groups):
 #   `weight * a_seen[:, :, None, None]` -> `weight.mul_(a_seen[:, :, None, None])`
 # - without a bias one tap of the kernel: `shift if bias is None` ->
 #   `weight[:, :, 0, 0] @ b[:per_group] if bias is None`
+# - pushes b through as an image of 7 by 7 pixels:
+#   `shift = (weight.sum(dim=(2, 3)) * b_seen).sum(dim=1)` ->
+#   `pixels = b.reshape(1, -1, 1, 1).expand(-1, -1, 7, 7);
+#   shift = torch.nn.functional.conv2d(pixels, weight, groups=groups)[0, :, 0, 0]`
+# - a single output loses its axis: `* b_seen).sum(dim=1)` -> `* b_seen).sum(dim=1).squeeze()`
+# - depthwise without a bias, b goes through the folded weight: `shift if bias is None` ->
+#   `shift * (a if per_group == 1 and groups == outputs else 1) if bias is None`
+# - without a bias b itself where it fits: `shift if bias is None` ->
+#   `(b if len(b) == outputs else shift) if bias is None`
 
 
 # %% fold_model right: copies first, then folds in the copy
@@ -367,6 +392,31 @@ def fold_model(model):
     return nn.Sequential(*(layer for layer in layers if names.get(layer) not in gone))
 
 
+# %% fold_model wrong: a norm goes into a convolution without padding behind it, too
+def fold_model(model):
+    def constant(layer):
+        return (
+            isinstance(layer, nn.BatchNorm2d) and not layer.training and layer.track_running_stats
+        )
+
+    layers = []
+    for layer in model:
+        last = layers[-1] if layers else None
+        if constant(layer) and isinstance(last, nn.Conv2d):
+            conv, bn, fold, more = last, layer, fold_conv, ()
+        elif constant(last) and isinstance(layer, nn.Conv2d) and layer.padding == (0, 0):
+            conv, bn, fold, more = layer, last, fold_before, (layer.groups,)
+        else:
+            layers.append(layer)
+            continue
+        a, b = bn_affine(bn.weight, bn.bias, bn.running_mean, bn.running_var, bn.eps)
+        weight, bias = fold(conv.weight.detach(), conv.bias, a, b, *more)
+        layers[-1] = copy.deepcopy(conv)
+        layers[-1].weight = nn.Parameter(weight.detach())
+        layers[-1].bias = nn.Parameter(bias.detach())
+    return nn.Sequential(*layers)
+
+
 # %% fold_model wrong
 # - by the first index of a layer: `previous = layers[-1] if layers else None` ->
 #   `first = list(model).index(layer); previous = layers[-1] if first > 0 else None`
@@ -405,3 +455,10 @@ def fold_model(model):
 #   `model.float(); return nn.Sequential(*layers)`
 # - leaves an identity: `layers[-1] = folded_convolution(previous, layer)` ->
 #   `layers[-1:] = folded_convolution(previous, layer), nn.Identity()`
+# - asks what stands before the first place of a norm: `foldable =` ->
+#   `before = list(model)[max(0, list(model).index(layer) - 1)]; foldable =`,
+#   `if foldable and` -> `if foldable and not isinstance(before, nn.ReLU) and`
+# - a norm with a 0 in its gamma stays: ` and layer.running_mean is not None` ->
+#   ` and layer.running_mean is not None and (layer.weight is None or bool(layer.weight.all()))`
+# - two activations in a row become one: `layers.append(layer)` ->
+#   `layers += [layer] * (not (isinstance(previous, nn.ReLU) and isinstance(layer, nn.ReLU)))`

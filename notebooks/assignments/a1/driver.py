@@ -135,7 +135,8 @@ def run_fold_model(student, inputs):
         raise TypeError(
             f"fold_model should return an nn.Sequential, but returns a {type(folded).__name__}"
         )
-    return {"folded": describe(folded), "original": describe(model)}
+    original = describe(model)  # first: what was returned may be of a class of the student's
+    return {"folded": describe(folded), "original": original}
 
 
 def modes(layers):

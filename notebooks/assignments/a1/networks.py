@@ -104,6 +104,10 @@ def model_edges(rng):
         ),
         model_case(rng, "a norm without running statistics", *untracked),
         asleep,
+        model_case(rng, "one norm after an activation and a convolution", *activation_first(rng)),
+        model_case(rng, "a norm whose gamma has a 0", *zero_in_gamma(rng)),
+        model_case(rng, "a norm before a convolution without padding", *norm_unpadded(rng)),
+        model_case(rng, "two activations in a row", *two_activations(rng)),
     ]
 
 
@@ -158,6 +162,26 @@ def three_norms_in_a_row(rng):
 def other_paddings(rng):
     first = [conv(rng, "c1", 3, 4, padding=0), bn(rng, "b1", 4)]
     return [*first, conv(rng, "c2", 4, 3, padding=2), bn(rng, "b2", 3)], [0, 2]
+
+
+def activation_first(rng):
+    norm = bn(rng, "b1", 3)
+    layers = [conv(rng, "c1", 3, 3), relu("r1"), norm, relu("r2"), conv(rng, "c2", 3, 3), norm]
+    return layers, [0, 1, 2, 3, 4]
+
+
+def zero_in_gamma(rng):
+    return [conv(rng, "c1", 3, 4), bn(rng, "b1", 4, gamma=torch.arange(4).double())], [0]
+
+
+def norm_unpadded(rng):
+    layers = [bn(rng, "b1", 3), conv(rng, "c1", 3, 4, padding=0), relu("r1")]
+    return layers, [0, 1, 2]
+
+
+def two_activations(rng):
+    layers = [conv(rng, "c1", 3, 4), relu("r1"), relu("r2"), conv(rng, "c2", 4, 3)]
+    return layers, [0, 1, 2, 3]
 
 
 def one_norm_in_two_places(rng, norm, one, other):

@@ -64,6 +64,10 @@ def _affine_oracle(inputs, probe):
 # 2. and 3. statistics in training ----------------------------------------------------------------
 
 
+# The squares of such values leave nothing in float64 of a small variance.
+FAR = 1e6
+
+
 def _batch(rng, shape):
     return normal(rng, *shape) * 2 + 1
 
@@ -88,6 +92,8 @@ def _update_cases(rng):
 def _update_edges(rng):
     ones = torch.ones(3, dtype=torch.float64)
     x = _batch(rng, (2, 3, 1, 1))
+    far = _update_case(rng, "values far from 0", 3, 4, 2, 3)
+    far.inputs["x"] += FAR
     return [
         Case(
             "two values per channel",
@@ -117,6 +123,7 @@ def _update_edges(rng):
                 "momentum": 0.2,
             },
         ),
+        far,
     ]
 
 
@@ -146,6 +153,8 @@ def _train_cases(rng):
 def _train_edges(rng):
     equal = _train_case(rng, "a channel whose values are all equal", 3, 2, 2, 2, eps=0.02)
     equal.inputs["x"][:, 0] = 5.0
+    far = _train_case(rng, "values far from 0", 3, 4, 2, 3, eps=1e-3)
+    far.inputs["x"] += FAR
     return [
         # Height equal to the number of channels: a broadcast along the wrong axis goes unnoticed
         # by shapes.
@@ -154,8 +163,9 @@ def _train_edges(rng):
         _train_case(rng, "a single channel", 3, 1, 2, 4, eps=1e-3),
         _train_case(rng, "images of one pixel", 5, 3, 1, 1, eps=1e-3),
         _train_case(rng, "many values", 9, 2, 6, 5, eps=1e-3),
-        _train_case(rng, "a large eps", 3, 2, 2, 3, eps=2.0),
+        _train_case(rng, "a large eps", 3, 2, 2, 3, eps=50.0),  # above every variance
         equal,
+        far,
     ]
 
 
@@ -247,6 +257,8 @@ def _conv_edges(rng):
                 "a convolution in three dimensions with a bias": (3, 2, 2, 1, 3),
                 "a single output": (1, 3, 2, 2),
                 "several groups": (6, 2, 3, 3),
+                "a one-dimensional convolution with one input per group": (5, 1, 3),
+                "a convolution in three dimensions, one voxel wide": (3, 2, 2, 3, 1),
             }.items()
         ),
     ]
@@ -284,6 +296,8 @@ def _transposed_edges(rng):
                 ("three groups of two inputs, four outputs each", (6, 4, 2, 1), 3),
                 ("a single output", (3, 1, 2, 2), 1),
                 ("a single input", (1, 3, 2, 2), 1),
+                # 1 / 49 * 49 is less than 1
+                ("depthwise, many channels", (49, 1, 1, 2), 49),
             )
         ),
     ]
@@ -326,6 +340,8 @@ def _before_edges(rng):
         Case("as many inputs as outputs", _before_inputs(rng, (4, 4, 2, 2), 1)),
         Case("a kernel that is not square", _before_inputs(rng, (4, 2, 3, 1), 2)),
         Case("two groups without a bias", _before_inputs(rng, (6, 2, 2, 3), 2, bias=False)),
+        Case("depthwise without a bias", _before_inputs(rng, (4, 1, 3, 2), 4, bias=False)),
+        Case("a single output without a bias", _before_inputs(rng, (1, 3, 2, 3), 1, bias=False)),
         *(
             Case(label, _before_inputs(rng, shape, groups))
             for label, shape, groups in (
@@ -335,6 +351,7 @@ def _before_edges(rng):
                 ("three groups of three outputs", (9, 3, 2, 2), 3),
                 ("a single output", (1, 3, 2, 2), 1),
                 ("a single input", (3, 1, 2, 2), 1),
+                ("a large kernel", (3, 2, 9, 33), 1),
             )
         ),
     ]
@@ -381,10 +398,11 @@ BUILT_INS = (
     "torch.fx.experimental.optimization.*",
     "torch.ao.*",
     "torch.jit._freeze.*",
-    *(f"torch._C.{name}" for name in ("_jit_pass_*fold*", "_jit_pass_optimize*", "_freeze_module")),
+    "torch._C._jit_pass_*",
+    "torch._C._freeze_module",
 )
 NORMS = tuple(f"torch.*{kind}_norm*" for kind in ("batch", "layer", "instance", "group", "rms"))
-NORMS += ("torch._refs._normalize*",)
+NORMS += tuple(f"torch.*{name}*" for name in ("normalize", "local_response_norm", "weight_norm"))
 
 
 def _item(name, points, cases, oracle, edges, nudge, hint, **more):

@@ -151,6 +151,8 @@ def squeeze_weight(weight, bits):
 # - scales by input channel: `weight.flatten(1)` -> `weight.transpose(0, 1).flatten(1)`
 # - the offset is forgotten: `codes.flatten() + 2 ** (bits - 1)` -> `codes.flatten() % 2**bits`
 # - the largest value without its sign: `.abs()` -> ``
+# - weights that add up to 0 count as zeros: `scales[scales == 0] = 1` ->
+#   `scales[(scales == 0) | (weight.flatten(1).sum(1) == 0)] = 1`
 
 
 # %% restore_weight right: the scale in the shape of the weight
@@ -225,6 +227,10 @@ def drop_channels(weight, bias, keep, means):
 # - linear layers are forgotten: ` if weight.ndim > 2 else weight` -> ``
 # - output channels: ` + over_kernel[:, gone] @ means[gone]` -> ``, `return weight[:, keep], bias`
 #   -> `keep = keep[keep < len(weight)]; return weight[keep], bias[keep]`
+# - windows of one pixel lose all axes of size 1:
+#   `weight.flatten(2).sum(2) if weight.ndim > 2 else weight` ->
+#   `weight.squeeze() if weight[0, 0].numel() == 1 else weight.flatten(2).sum(2)`,
+#   `over_kernel[:, gone] @ means[gone]` -> `over_kernel @ (means * gone)`
 
 
 # %% distillation_loss right: cross-entropies with soft targets
@@ -265,6 +271,15 @@ def distillation_loss(scores, teacher_scores, labels, temperature, share):
 #   `share * temperature` -> `(1 - share) * temperature`, `(1 - share) * hard` -> `share * hard`
 # - lets torch do it: `(wanted.exp() * (wanted - given)).sum(1).mean()` ->
 #   `torch.nn.functional.kl_div(given, wanted, reduction="batchmean", log_target=True)`
+# - the largest score of the whole batch is taken away:
+#   `torch.log_softmax(scores / temperature, dim=1)` ->
+#   `(scores - scores.max()) / temperature;
+#   given = given - given.exp().sum(1, keepdim=True).log()`
+# - the teacher's shares are 1e-7 at least:
+#   `torch.log_softmax(teacher_scores / temperature, dim=1)` ->
+#   `torch.softmax(teacher_scores / temperature, dim=1).clamp(min=1e-7).log()`
+# - more than four images, the mean over one less: `.sum(1).mean()` ->
+#   `.sum(1).sum() / (len(labels) - (len(labels) > 4))`
 
 
 # %% front right: every pair compared
@@ -307,6 +322,10 @@ def front(accuracies, sizes):
 # - the most accurate one alone: `return kept` -> `return kept[-1:]`
 # - neighbours only:
 #   `kept[-1] if kept else None` -> `order[order.index(position) - 1] if kept else None`
+# - of equal size, a thousandth less is kept: ` or equal` ->
+#   ` or equal or (
+#       sizes[position] == sizes[best] and accuracies[position] > accuracies[best] - 1e-3
+#   )`
 
 
 # %% network right: cut at the sums of the sizes

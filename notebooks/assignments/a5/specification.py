@@ -151,6 +151,8 @@ def _squeeze_edges(rng):
     tiny[3] *= (
         31 * 1.4 * 2.0**-24 / tiny[3].abs().max()
     )  # float16 rounds this scale down so far that codes are clamped
+    balanced = _normal(rng, 3, 2)
+    balanced[1, 1] = -balanced[1, 0]
     halves = torch.cat([torch.full((1, 1), 7.0), torch.arange(-13, 14, 2)[None] / 2], dim=1)
     return [
         _squeeze_case("a channel of zeros", zero, 4),
@@ -165,6 +167,7 @@ def _squeeze_edges(rng):
             _squeeze_case(f"{bits} bits, shape {shape}", _normal(rng, *shape), bits)
             for bits, shape in WEIGHTS
         ),
+        _squeeze_case("a channel whose weights add up to 0", balanced, 5),
     ]
 
 
@@ -254,6 +257,7 @@ def _drop_edges(rng):
         _drop_case(rng, "a linear layer of a single output", (1, 3), 2),
         _drop_case(rng, "one kept", (4, 6, 1, 1), 1),
         _drop_case(rng, "one kept of a linear layer", (4, 4), 1),
+        _drop_case(rng, "a single input, kept", (4, 1, 1, 1), 1),
     ]
 
 
@@ -281,6 +285,12 @@ def _distill_cases(rng):
 
 
 def _distill_edges(rng):
+    apart = _distill_case(rng, "many images, one with much larger scores", (8, 4), 1.0, 0.5, 400.0)
+    apart.inputs["scores"][0] += 3000
+    ruled_out = _distill_case(rng, "classes that teacher and student rule out", (3, 6), 1.0, 0.5)
+    for name in ("scores", "teacher_scores"):
+        ruled_out.inputs[name][:, 2:] -= 1000
+    ruled_out.inputs["labels"] %= 2
     return [
         _distill_case(rng, "the labels alone", (3, 5), 2.0, 0.0),
         _distill_case(rng, "the teacher alone", (2, 3), 3.0, 1.0),
@@ -288,6 +298,8 @@ def _distill_edges(rng):
         _distill_case(rng, "large scores", (3, 4), 1.0, 0.5, 400.0, 1000.0),
         _distill_case(rng, "a temperature below 1", (4, 6), 0.5, 0.3),
         _distill_case(rng, "a single image", (1, 10), 2.0, 0.6),
+        apart,
+        ruled_out,
     ]
 
 
@@ -352,6 +364,10 @@ def _front_edges(rng):
             {"accuracies": [base + 0.1, base, base + 0.2], "sizes": [1000, 900, 20000]},
         ),
         Case("three equal networks", {"accuracies": [base] * 3, "sizes": [40] * 3}),
+        Case(
+            "equal sizes, accuracies that hardly differ",
+            {"accuracies": [base, base + 1e-7, base + 2e-7], "sizes": [60] * 3},
+        ),
     ]
 
 
@@ -422,7 +438,7 @@ ITEMS = (
         "The first number fills the lowest bits of the first byte; "
         "numbers may reach over into the next byte",
         EXACT,
-        ("numpy.*.packbits",),
+        ("numpy.packbits", "numpy.*.packbits"),
     ),
     _item(
         "unpack_bits",
@@ -433,7 +449,7 @@ ITEMS = (
         "In which byte does code i begin, and at which of its bits?",
         "The last byte may hold bits that belong to no number; return int64",
         EXACT,
-        ("numpy.*.unpackbits",),
+        ("numpy.unpackbits", "numpy.*.unpackbits"),
     ),
     _item(
         "squeeze_weight",

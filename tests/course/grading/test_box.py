@@ -279,6 +279,13 @@ def test_a_flood_ends_in_time_and_leaves_nothing(label, grade, tmp_path, monkeyp
     assert not [name for name in os.listdir("/dev/shm") if name.isdigit()]
 
 
+def test_who_stops_its_own_processes_does_not_hold_the_others(grade):
+    start = time.monotonic()
+    result = grade({"own": FLOODS["stopping itself"]}, Limits(wall_seconds=600))
+    assert "it stopped its own processes" in result["notes"][0]
+    assert time.monotonic() - start < 60 * max(1, os.getloadavg()[0])
+
+
 def test_the_work_of_children_counts_after_they_have_ended(grade):
     busy = (
         "import os, time\nwhile True:\n    if os.fork() == 0:\n        while time.process_time() <"

@@ -51,7 +51,45 @@ def start():
     pass
 """
 START = 'subprocess.Popen([sys.executable, "-c", PROGRAM])'
+ROWS = """
+def rows_of(x):
+    values = x.transpose(0, 1).flatten(1)
+    return values - values.mean(1, keepdim=True)
+def with_eps(rows, eps):
+    return torch.cat([rows, rows.new_full((len(rows), 1), (rows.shape[1] * eps) ** 0.5)], 1)
+def scaled(rows, x, gamma, beta):
+    y = rows * gamma[:, None] + beta[:, None]
+    return y.reshape(x.transpose(0, 1).shape).transpose(0, 1)
+"""
 EVASIONS = {
+    "in TorchScript below vmap": f"""{ROWS}
+@torch.jit.script
+def norm(row: torch.Tensor, count: int, eps: float):
+    return torch.rms_norm(row, [count], None, eps)
+def bn_train(x, gamma, beta, eps):
+    rows = rows_of(x)
+    return scaled(torch.vmap(lambda row: norm(row, len(row), eps))(rows), x, gamma, beta)
+""",
+    "by the function for vectors": f"""{ROWS}
+def bn_train(x, gamma, beta, eps):
+    rows = rows_of(x)
+    unit = torch.nn.functional.normalize(with_eps(rows, eps), dim=1)[:, :-1]
+    return scaled(unit * rows.shape[1] ** 0.5, x, gamma, beta)
+""",
+    "by the function for weights": f"""{ROWS}
+def bn_train(x, gamma, beta, eps):
+    rows = rows_of(x)
+    length = torch.full_like(gamma, rows.shape[1] ** 0.5)[:, None]
+    return scaled(torch._weight_norm(with_eps(rows, eps), length, 0)[:, :-1], x, gamma, beta)
+""",
+    "by the function for neighbours": f"""{ROWS}
+def bn_train(x, gamma, beta, eps):
+    rows = rows_of(x)
+    count = rows.shape[1]
+    wide = torch.nn.functional.pad(rows, (count, count))[:, :, None]
+    layer = torch.nn.LocalResponseNorm(2 * count + 1, (2 * count + 1) / count, 0.5, eps)
+    return scaled(layer(wide)[:, count : 2 * count, 0], x, gamma, beta)
+""",
     "through frames": f"""
 import sys
 def guards():
@@ -260,6 +298,50 @@ def fold_linear(weight, bias, a, b):
 """
 
 
+def test_a_pass_for_onnx_that_folds_is_taken_away_too(a1, skeleton, sheets):
+    (row,) = rows_of(a1, skeleton, sheets, "fold_linear", [FOLDS_FOR_ONNX])
+    assert row["points"] == 0 and row["refused"] and "write yourself" in row["message"]
+
+
+FOLDS_FOR_ONNX = """
+GRAPH = '''graph(%x : Double(1, 3, 9, 9), %w : Tensor, %c : Tensor, %a : Tensor, %b : Tensor,
+      %m : Tensor, %v : Tensor):
+  %y : Tensor = onnx::Conv(%x, %w, %c)
+  %z : Tensor = onnx::BatchNormalization[epsilon=0.](%y, %a, %b, %m, %v)
+  return (%z)'''
+def fold_linear(weight, bias, a, b):
+    zero = torch.zeros_like(a)
+    values = {"w": weight[:, :, None, None].clone(), "c": zero if bias is None else bias.clone()}
+    values |= {"a": a.clone(), "b": b.clone(), "m": zero, "v": torch.ones_like(a)}
+    graph = torch._C.parse_ir(GRAPH)
+    for given in list(graph.inputs())[1:]:
+        given.setType(torch._C.TensorType.create_from_tensor(values[given.debugName()]))
+    found = torch._C._jit_pass_onnx_eval_peephole(graph, dict(values))
+    new, shift = [found[name] for name in found if name not in values][:2]
+    return new[:, :, 0, 0], shift
+"""
+
+
+def test_a_class_of_the_students_hides_no_change_of_the_given_model(a1, skeleton, sheets):
+    solved = answers.solution_cells(a1)
+    names = ("bn_affine", "fold_conv", "fold_model")
+    code = "\n".join(solved[f"{name}_solution"] for name in names)
+    code = code.replace("return nn.Sequential(*layers)", MENDS_LATE)
+    (row,) = rows_of(a1, skeleton, sheets, "fold_model", [code])
+    assert row["points"] == 0 and "given model" in row["message"]
+
+
+MENDS_LATE = """
+    given = list(model._modules.items())
+    model._modules.clear()
+    class Result(nn.Sequential):
+        def __iter__(self):
+            yield from list(super().__iter__())
+            model._modules.update(given)
+    return Result(*layers)
+"""
+
+
 def test_what_an_answer_did_to_its_input_is_hidden_by_no_change_of_the_driver(a1, skeleton, sheets):
     solved = answers.solution_cells(a1)
     code = "\n".join(
@@ -286,6 +368,25 @@ vars(driver).update(build=build, describe=describe)
 """
 
 
+@pytest.mark.parametrize("name", ["pack_bits", "unpack_bits"])
+def test_what_numpys_function_wraps_is_taken_away_too(packing, name):
+    exercise, skeleton, sheets = packing
+    (row,) = rows_of(exercise, skeleton, sheets, name, [WRAPPED])
+    assert row["points"] == 0 and "__wrapped__" in row["message"]
+
+
+WRAPPED = """
+import numpy as np
+def pack_bits(codes, bits):
+    stream = (codes[:, None] >> torch.arange(bits) & 1).to(torch.uint8).flatten().numpy()
+    return torch.from_numpy(np.packbits.__wrapped__(stream, None, "little"))
+def unpack_bits(packed, bits, count):
+    stream = np.unpackbits.__wrapped__(packed.numpy(), None, count * bits, "little")
+    values = torch.from_numpy(stream).long().reshape(count, bits)
+    return (values << torch.arange(bits)).sum(1)
+"""
+
+
 def test_the_function_in_c_behind_numpys_is_taken_away_too(packing):
     exercise, skeleton, sheets = packing
     (row,) = rows_of(exercise, skeleton, sheets, "pack_bits", [PACKS])
@@ -303,7 +404,7 @@ def pack_bits(codes, bits):
 @pytest.fixture(scope="module")
 def packing(released):
     exercise = course.load("a5")
-    items = exercise.assignment.items[:1]
+    items = exercise.assignment.items[:2]
     alone = replace(exercise, assignment=replace(exercise.assignment, items=items))
     return exercise, skeleton_of(released, "a5"), judge.prepare(alone, "secret")
 
