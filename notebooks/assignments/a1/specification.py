@@ -434,7 +434,8 @@ ITEMS = (
         _update_cases,
         _update_oracle,
         _update_edges,
-        "Is the variance of a batch divided by n or by n - 1, and what is n for one channel?",
+        "Take one channel: which values are its batch? Is their variance divided by n or by n - 1? "
+        "Which side does momentum weigh?",
         "Look at which variance is kept, over which axes, and which side momentum weighs",
         forbidden=(),
     ),
