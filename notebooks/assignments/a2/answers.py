@@ -59,6 +59,21 @@ def calls_per_module(graph_module):
 # - by the name of the node: `return {target:` ->
 #   `names = [n.name for n in graph_module.graph.nodes if n.op == "call_module"];
 #   return {names[called.index(target)]:`
+# - calls that agree count once: `owners.count(owner)` ->
+#   `len({n.args for n in graph_module.graph.nodes
+#   if n.op == "call_module" and id(graph_module.get_submodule(n.target)) == owner})`
+
+
+# %% calls_per_module wrong: follows the first input alone
+def calls_per_module(graph_module):
+    reached, todo = set(), [next(iter(graph_module.graph.nodes))]
+    while todo:
+        node = todo.pop()
+        todo += set(node.users) - reached
+        reached.add(node)
+    nodes = [node for node in graph_module.graph.nodes if node.op == "call_module"]
+    counts = Counter(graph_module.get_submodule(node.target) for node in nodes if node in reached)
+    return {n.target: max(1, counts[graph_module.get_submodule(n.target)]) for n in nodes}
 
 
 # %% remove_dead right: again and again until nothing is found
@@ -146,6 +161,13 @@ def remove_dead(graph_module):
 #   `reversed(list(graph_module.graph.nodes))` -> `3 * list(graph_module.graph.nodes)`,
 #   `not node.users and` -> `not node._erased and not node.users and`
 # - counts what is left: `return removed` -> `return len(graph_module.graph.nodes)`
+# - any name that ends with an underscore is in place: ` and module.training` ->
+#   ` and module.training or node.target.endswith("_")`
+# - the module of a dead call goes, too: `erase_node(node)` ->
+#   `erase_node(node); node.op == "call_module" and graph_module.delete_submodule(node.target)`
+# - a norm acts at its first call alone: ` and module.training` ->
+#   ` and module.training and next(
+#   n for n in graph_module.graph.nodes if n.target == node.target) is node`
 
 
 # %% remove_identities right: rewires reader by reader
@@ -205,6 +227,14 @@ def remove_identities(graph_module):
 #   `(node.args[0] if node.args[0].op != "placeholder" else next(iter(graph_module.graph.nodes)))`
 # - counts modules instead of nodes: `removed = 0` -> `gone = set()`,
 #   `removed += 1` -> `gone.add(module)`, `return removed` -> `return len(gone)`
+# - of two activations in a row one goes: ` or off` -> ` or off or 2 * [nn.ReLU] ==
+#   [n.op == "call_module" and type(graph_module.get_submodule(n.target))
+#   for n in (node, node.args[0])]`
+# - dropout that nobody reads goes in any mode: `not module.training` ->
+#   `not (module.training and node.users)`
+# - a reader reads once: `node.replace_all_uses_with(node.args[0])` ->
+#   `[user.update_arg(user.args.index(node), node.args[0]) if node in user.args
+#   else user.replace_input_with(node, node.args[0]) for user in list(node.users)]`
 
 
 # %% merge_repeats right: compares pairs
@@ -299,6 +329,12 @@ def merge_repeats(graph_module):
 # - finds all repeats before it merges any:
 #   `first, removed = {}, 0` -> `first, removed, args = {}, 0, {n: n.args for n in nodes}`,
 #   `node.args)` -> `args[node])`
+# - any name that ends with an underscore is in place:
+#   `node.op == "call_method" and node.target.endswith("_")` -> `str(node.target).endswith("_")`
+# - in place by the name of the node, too: `node.target.endswith("_")` ->
+#   `("_" in node.name or node.target in ("add_", "mul_"))`
+# - three digits of a number count: `(node.target, node.args)` -> `(node.target,
+#   tuple(int(a * 1000) if isinstance(a, float) else a for a in node.args))`
 
 
 # %% why_not_folded right: a table of questions
@@ -374,6 +410,13 @@ def why_not_folded(graph_module):
 # - asks whether the norm is shared: `calls[conv.target]` -> `calls[node.target]`
 # - another order of the reasons:
 #   `module.training:` -> `module.training and calls[conv.target] == len(conv.users) == 1:`
+# - one name of a convolution: `modules.get(conv)` ->
+#   `conv in modules and dict(graph_module.named_modules()).get(conv.target)`
+# - looks through norms: `conv = node.args[0]` -> `conv = node.args[0];
+#   norm = len(conv.users) == 1 and modules.get(conv);
+#   conv = conv.args[0] if isinstance(norm, nn.BatchNorm2d) and not norm.training else conv`
+# - readers in place are overlooked: `len(conv.users)` ->
+#   `len([n for n in conv.users if n.op != "call_method" or n.target[-1] != "_"])`
 
 
 # %% fold_norms right: a copy of the convolution, until nothing is left to fold
@@ -389,8 +432,11 @@ def fold_norms(graph_module):
         old = torch.zeros_like(a) if conv.bias is None else conv.bias
         conv.weight = nn.Parameter(torch.einsum("oihw,o->oihw", conv.weight, a))
         conv.bias = nn.Parameter((old - norm.running_mean) * a + norm.bias)
-    graph_module.add_submodule(f"new_{node.name}", conv)
-    node.args[0].target = f"new_{node.name}"
+    name = node.args[0].target + "_folded"
+    while hasattr(graph_module, name):
+        name += "_"
+    graph_module.add_module(name, conv)
+    node.args[0].target = name
     node.replace_all_uses_with(node.args[0])
     graph_module.graph.erase_node(node)
     return 1 + fold_norms(graph_module)
@@ -415,11 +461,9 @@ def fold_norms(graph_module):
             low, high = norm(ends).detach()[:, :, 0, 0]
             new.weight.data = conv.weight.detach() * (high - low)[:, None, None, None]
             new.bias.data = low + (0 if conv.bias is None else conv.bias.detach() * (high - low))
-            graph_module.add_module(f"replacement{count}", new)
+            graph_module.add_module(old.target, new)
             with graph.inserting_before(node):
-                made = graph.call_module(
-                    f"replacement{count}", kwargs={"input": old.all_input_nodes[0]}
-                )
+                made = graph.call_module(old.target, kwargs={"input": old.all_input_nodes[0]})
             node.replace_all_uses_with(made)
             graph.erase_node(node)
             graph.erase_node(old)
@@ -464,3 +508,9 @@ def fold_norms(graph_module):
 # - leaves an identity: `node.replace_all_uses_with(before)` ->
 #   `graph_module.i, node.target = nn.Identity(), "i"; folded += 1; continue`
 # - does nothing: `folded = 0` -> `return 0`
+# - a name that may be taken: `graph_module.set_submodule(before.target, new)` ->
+#   `before.target = f"folded_{folded}"; graph_module.add_module(before.target, new)`
+# - another name that may be taken: `graph_module.set_submodule(before.target, new)` ->
+#   `before.target = f"conv_{folded}"; graph_module.add_module(before.target, new)`
+# - a norm that is an output among others is left: `!= "fold"` -> `!= "fold" or
+#   any(n.op == "output" and len(n.all_input_nodes) > 1 for n in node.users)`

@@ -51,7 +51,8 @@ READY_MADE = (
     "torch.fx.passes.*",
     "torch.nn.utils.fusion.*",
     "torch.ao.*",
-    *(f"torch._C.{name}" for name in ("_jit_pass_*fold*", "_jit_pass_optimize*", "_freeze_module")),
+    "torch._C._jit_pass_*",
+    "torch._C._freeze_module",
 )
 
 

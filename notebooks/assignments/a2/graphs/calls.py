@@ -23,6 +23,7 @@ def calls_edges(rng):
         uncalled(rng),
         three_names(rng),
         case(rng, "no module at all", {}, "x input; a function mul x $; out output a"),
+        calls_that_agree(rng),
     ]
 
 
@@ -77,3 +78,9 @@ def unread_call(rng):
     layers = {"c": conv(rng)}
     nodes = "x input; a layer c x; b layer c a; out output a"
     return case(rng, "a call that nobody reads", layers, nodes)
+
+
+def calls_that_agree(rng):
+    layers = {"c": conv(rng)}
+    nodes = "x input; y input; a layer c y; b layer c y; s function add a b; out output s x"
+    return case(rng, "a module called twice with the second input", layers, nodes)

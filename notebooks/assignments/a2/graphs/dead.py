@@ -17,6 +17,8 @@ def dead_edges(rng):
         another_in_place_method(rng),
         asleep(layers_in_both_modes(rng)),
         long_dead_chain(rng),
+        called_twice(rng),
+        names_with_an_underscore(rng),
     ]
 
 
@@ -75,3 +77,15 @@ def long_dead_chain(rng):
         "g function mul f $; h function random g; i function mul h $; out output a"
     )
     return case(rng, "a long dead chain with two branches", {}, nodes, removed=[*"defghi"])
+
+
+def called_twice(rng):
+    layers = {"t": bn(rng, True), "c": conv(rng)}
+    nodes = "x input; a layer t x; s layer t a; d layer c a; b layer c a; out output b"
+    return case(rng, "modules that are called twice", layers, nodes, removed=["d"])
+
+
+def names_with_an_underscore(rng):
+    nodes = "x input; d layer c x; a function mul x $; out output a"
+    label = "names that end with an underscore"
+    return case(rng, label, {"c": conv(rng)}, nodes, end="_", removed=["d"])

@@ -19,6 +19,7 @@ def identity_edges(rng):
         two_names(rng),
         beside_an_in_place_method(rng),
         named_like_a_method(rng),
+        activations_in_a_row(rng),
     ]
 
 
@@ -48,8 +49,12 @@ def two_inputs_and_a_branch(rng):
 
 
 def several_readers(rng):
-    nodes = "x input; i layer i x; a function mul i $; b function sub i a; out output i b"
-    return case(rng, "several readers", {"i": IDENTITY}, nodes, removed=["i"])
+    nodes = (
+        "x input; i layer i x; a function mul i $; b function sub i a; s function add i i; "
+        "out output i b s"
+    )
+    label = "several readers, of which one reads twice"
+    return case(rng, label, {"i": IDENTITY}, nodes, removed=["i"])
 
 
 def called_twice(rng):
@@ -72,18 +77,18 @@ def beside_an_in_place_method(rng):
 
 def named_like_a_method(rng):
     nodes = "x input; i layer i x; a method neg i; out output a"
-    made = case(rng, "an identity named like a method", {"i": IDENTITY}, nodes, removed=["i"])
-    program = made.inputs["program"]
-    (drawn,) = program["layers"]
-    program["layers"] = {"neg": program["layers"][drawn]}
-    for row in program["nodes"]:
-        if row.get("target") == drawn:
-            row["target"] = "neg"
-    return made
+    label, named = "an identity named like a method", {"i": "neg"}
+    return case(rng, label, {"i": IDENTITY}, nodes, named, removed=["i"])
 
 
 def unread(rng):
-    layers = {"i": IDENTITY, "q": DROPOUT}
-    nodes = "x input; i layer i x; a function mul x $; q layer q a; out output a"
-    label = "an identity and a dropout that nobody reads"
+    layers = {"i": IDENTITY, "p": ACTIVE_DROPOUT, "q": DROPOUT}
+    nodes = "x input; i layer i x; a function mul x $; p layer p a; q layer q a; out output a"
+    label = "an identity and dropouts that nobody reads"
     return case(rng, label, layers, nodes, removed=[*"iq"])
+
+
+def activations_in_a_row(rng):
+    nodes = "x input; a layer r x; b layer s a; out output b"
+    layers = {"r": RELU, "s": RELU}
+    return case(rng, "two activations in a row", layers, nodes, removed=[])

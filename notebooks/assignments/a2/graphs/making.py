@@ -42,18 +42,19 @@ def bn(rng, training=False):
     }
 
 
-def case(rng, label, layers, nodes, **probe):
+def case(rng, label, layers, nodes, named=None, end="", **probe):
     """Make a graph of nodes such as "x input; sum function add x $; out output sum".
 
     A node is a name, a kind, a target (where the kind has one) and the inputs; "$" is a random
-    number. All names are drawn; those in `probe` are drawn alike.
+    number. All names are drawn, but for those of layers in `named`, and end with `end`; those in
+    `probe` are drawn alike.
     """
     drawn = iter(torch.randperm(900, generator=rng).tolist())
-    layer_names = {name: f"layer{next(drawn)}" for name in layers}
+    layer_names = {name: f"layer{next(drawn)}{end}" for name in layers} | (named or {})
     names, rows = {}, []
     for node in nodes.split("; "):
         name, kind, *rest = node.split()
-        names[name] = f"n{next(drawn)}"
+        names[name] = f"n{next(drawn)}{end}"
         row = {"name": names[name], "kind": kind}
         if kind not in ("input", "output"):
             row["target"] = layer_names.get(rest[0], rest[0])

@@ -1,5 +1,7 @@
 """Graphs with norms: `reasons` says of each what speaks against folding it, `removed` which go."""
 
+from itertools import pairwise
+
 from graphs.making import IDENTITY, RELU, asleep, bn, case, conv, disguised
 
 PAIR = "x input; a layer c x; b layer n a; out output b"
@@ -22,13 +24,15 @@ def reason_edges(rng):
         several_reasons(rng, worst),
         nobody_reads_it(rng, unread),
         norm_of_a_disguised_input(rng, unread | {"m": bn(rng)}),
+        two_norms_in_a_row(rng, unread | {"m": bn(rng)}),
+        result_that_a_method_changes(rng),
     ]
 
 
 def fold_edges(rng):
     """What is easily forgotten when folding."""
     row = {"c": conv(rng), "n": bn(rng), "m": bn(rng)}
-    return [*traps(rng), two_norms_in_a_row(rng, row)]
+    return [*traps(rng), two_norms_in_a_row(rng, row), names_that_are_taken(rng)]
 
 
 def traps(rng):
@@ -105,9 +109,9 @@ def result_that_others_read(rng, layers):
 
 
 def result_that_is_an_output(rng, layers):
-    nodes = TWO_PAIRS.replace("output f", "output f e")
+    nodes = TWO_PAIRS.replace("output f", "output f e b")
     reasons = {"b": "fold", "f": "several readers"}
-    return case(rng, "a result that is an output", layers, nodes, reasons=reasons, removed=["b"])
+    return case(rng, "results that are outputs", layers, nodes, reasons=reasons, removed=["b"])
 
 
 def conv_called_twice(rng, layers):
@@ -127,9 +131,10 @@ def norm_of_a_disguised_input(rng, layers):
 
 def conv_under_two_names(rng, layers):
     nodes = (
-        "x input; a layer c x; b layer n a; e layer again b; f layer d e; g layer m f; out output g"
+        "x input; a layer c x; b layer n a; e layer again b; h layer n e; f layer d h; "
+        "g layer m f; out output g"
     )
-    reasons = {"b": "shared", "g": "fold"}
+    reasons = {"b": "shared", "h": "shared", "g": "fold"}
     label = "one convolution under two names"
     return case(rng, label, layers, nodes, reasons=reasons, removed=["g"])
 
@@ -178,10 +183,10 @@ def other_kernels(rng, layers):
     return both_fold(rng, "kernels of other sizes", layers, TWO_PAIRS)
 
 
-def both_fold(rng, label, layers, nodes):
+def both_fold(rng, label, layers, nodes, named=None):
     """Nothing speaks against either of two norms."""
     reasons = {"b": "fold", "f": "fold"}
-    return case(rng, label, layers, nodes, reasons=reasons, removed=[*"bf"])
+    return case(rng, label, layers, nodes, named, reasons=reasons, removed=[*"bf"])
 
 
 def several_reasons(rng, layers):
@@ -201,9 +206,31 @@ def nobody_reads_it(rng, layers):
 
 def two_norms_in_a_row(rng, layers):
     nodes = "x input; a layer c x; b layer n a; e layer m b; out output e"
-    return case(rng, "two norms in a row", layers, nodes, removed=[*"be"])
+    reasons = {"b": "fold", "e": "no convolution"}
+    return case(rng, "two norms in a row", layers, nodes, reasons=reasons, removed=[*"be"])
 
 
+def result_that_a_method_changes(rng):
+    layers = {"c": conv(rng), "n": bn(rng)}
+    nodes = "x input; a layer c x; d method add_ a $; b layer n a; out output b"
+    reasons = {"b": "several readers"}
+    return case(rng, "a result that a method changes in place", layers, nodes, reasons=reasons)
+
+
+def names_that_are_taken(rng):
+    """Activations bear names that a pass may think of: overwritten, they are no activations."""
+    chain = [f"{name} layer {name} {before}" for before, name in pairwise(["b", *TAKEN])]
+    nodes = f"x input; a layer c x; b layer n a; {'; '.join(chain)}; e layer d {TAKEN[-1]}; "
+    layers = four(rng) | dict.fromkeys(TAKEN, RELU)
+    named = {"c": "conv"} | {name: name for name in TAKEN}
+    label = "names that a new module might get"
+    return both_fold(rng, label, layers, nodes + "f layer m e; out output f", named)
+
+
+WORDS = ("folded", "fused", "merged", "new")
+TAKEN = ["conv1", "conv_1"] + [
+    name for word in WORDS for name in (f"{word}1", f"{word}_1", f"{word}_conv", f"conv_{word}")
+]
 TRAPS = (
     (norm_in_training, "training"),
     (norm_of_an_input, "one conv"),

@@ -23,6 +23,7 @@ def repeat_edges(rng):
         numbers_close_together(rng),
         numbers_of_one_hash(rng),
         a_number_of_zero(rng),
+        names_with_an_underscore(rng),
     ]
 
 
@@ -127,5 +128,14 @@ def number_first(rng):
 
 
 def numbers_close_together(rng):
-    nodes = "x input; a function mul x 1.001; b function mul x 1.0012; out output a b"
+    nodes = "x input; a function mul x 1.25; b function mul x 1.250000001; out output a b"
     return case(rng, "numbers close together", {}, nodes, removed=[])
+
+
+def names_with_an_underscore(rng):
+    nodes = (
+        "x input; m method neg x; a layer r m; b function mul a 1.5; c function mul a 1.5; "
+        "out output b c"
+    )
+    label = "names that end with an underscore"
+    return case(rng, label, {"r": RELU}, nodes, end="_", removed=["c"])
