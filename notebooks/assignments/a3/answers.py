@@ -34,6 +34,8 @@ def norm_importance(weight, p):
 # - always the 1-norm: `return (` -> `p = 1; return (`
 # - the largest weight:
 #   `(weight.flatten(1).abs() ** p).sum(dim=1) ** (1 / p)` -> `weight.flatten(1).abs().amax(1)`
+# - depthwise, always the 2-norm: `return (` ->
+#   `p = 2 if weight.ndim == 4 and weight.shape[1] == 1 else p; return (`
 
 
 # %% taylor_importance right: einsum
@@ -62,6 +64,8 @@ def taylor_importance(activation, gradient):
 # - the mean over pixels: `.sum(dim=(2, 3))` -> `.mean(dim=(2, 3))`
 # - the gradient alone: `(activation * gradient)` -> `gradient`
 # - per image: `.mean(dim=0)` -> `.mean(dim=1)`
+# - a single channel of a single image loses its axis: `.mean(dim=0)` ->
+#   `.mean(dim=0).reshape([-1] * (activation.shape[:2].numel() > 1))`
 
 
 # %% channels_to_keep right: removes from a list
@@ -99,6 +103,13 @@ def channels_to_keep(scores, ratio):
 #   len(scores) - removed]`
 # - the higher index among equals: `torch.sort(scores, descending=True, stable=True).indices` ->
 #   `scores.argsort(stable=True).flip(0)`
+# - what stays is rounded up from 1 - ratio:
+#   `removed = min(int(len(scores) * ratio), len(scores) - 1)` ->
+#   `removed = len(scores) - max(int(-(len(scores) * (1 - ratio) // -1)), 1)`
+# - of many equal scores any, as NumPy sorts:
+#   `torch.sort(scores, descending=True, stable=True).indices` ->
+#   `torch.from_numpy(scores.neg().numpy().argsort())`
+# - at least one goes: `int(len(scores) * ratio)` -> `max(int(len(scores) * ratio), ratio > 0)`
 
 
 # %% prune_conv right: index_select
@@ -132,6 +143,9 @@ def prune_conv(weight, bias, keep_in, keep_out):
 # - the first channels: `weight[keep_out][:, keep_in]` -> `weight[: len(keep_out), : len(keep_in)]`
 # - zeros instead of fewer channels: `weight[keep_out][:, keep_in]` ->
 #   `weight * torch.zeros(len(weight)).index_fill(0, keep_out, 1)[:, None, None, None]`
+# - removes the one of two outputs that is to be kept: `return weight[keep_out]` ->
+#   `keep_out = 1 - keep_out if len(weight) == 2 and len(keep_out) == 1 else keep_out;
+#   return weight[keep_out]`
 
 
 # %% prune_depthwise right: by channel
@@ -163,6 +177,8 @@ def prune_depthwise(weight, bias, channels, keep):
 # - square kernels only:
 #   `weight[outputs]` -> `weight.reshape(*weight.shape[:2], *weight.shape[2:3] * 2)[outputs]`
 # - a bias is taken for granted: `None if bias is None else bias` -> `bias`
+# - without a bias one output per channel: `len(weight) // channels` ->
+#   `1 if bias is None else len(weight) // channels`
 
 
 # %% prune_after_flatten right: column numbers
@@ -202,6 +218,9 @@ def prune_after_flatten(weight, keep, height, width):
 # - the height is forgotten: `height * width` -> `width`
 # - rows are selected: `by_channel[:, keep].flatten(1)` -> `weight[keep[keep < len(weight)]]`
 # - the first columns: `by_channel[:, keep]` -> `by_channel[:, : len(keep)]`
+# - of one pixel the rows where they are as many: `return by_channel[:, keep].flatten(1)` ->
+#   `return weight[keep] if height * width == 1 and len(weight) == weight.shape[
+#       1] else by_channel[:, keep].flatten(1)`
 
 
 # %% channel_groups right: merges sets
@@ -267,6 +286,12 @@ def channel_groups(layers):
 #   `!= "conv"` -> `!= "conv" and kinds[layer["inputs"][0]] + layer["kind"] != "samedepthwise"`
 # - convolutions tie, too: `if layer["kind"] != "conv"` -> `if True`
 # - all layers are named: `in ("conv", "depthwise")` -> `is not None`
+# - depthwise at an end makes new channels: `if layer["kind"] != "conv"` ->
+#   `if layer["kind"] != "conv" and (layer["kind"] != "depthwise" or any(
+#       layer["name"] in other["inputs"] for other in layers))`
+# - a sum as the last term of a sum is overlooked: `for source in layer["inputs"]:` ->
+#   `for source in [s for s in layer["inputs"] if s != layer["inputs"][-1] or {"add"} != {
+#       other["kind"] for other in layers if other["name"] in (s, layer["name"])}]:`
 
 
 # %% global_channels right: removes one after the other

@@ -39,6 +39,7 @@ def _norm_edges(rng):
         Case("a single input", {"weight": _normal(rng, 4, 1), "p": 2}),
         Case("a convolution in one dimension", {"weight": _normal(rng, 3, 2, 5), "p": 1}),
         Case("a convolution in three dimensions", {"weight": _normal(rng, 3, 2, 2, 3, 2), "p": 2}),
+        Case("a depthwise convolution", {"weight": _normal(rng, 4, 1, 3, 3), "p": 1}),
     ]
 
 
@@ -67,6 +68,7 @@ def _taylor_edges(rng):
         _taylor_case(rng, "a single image", 1, 4, 3, 3),
         _taylor_case(rng, "wide images", 3, 3, 3, 5),
         _taylor_case(rng, "a single channel", 3, 1, 4, 2),
+        _taylor_case(rng, "a single image of a single channel", 1, 1, 2, 3),
     ]
 
 
@@ -108,6 +110,13 @@ def _keep_edges(rng):
             "scores that float32 cannot tell apart",
             {"scores": 1 + 1e-9 * torch.randperm(8, generator=rng).double(), "ratio": 0.5},
         ),
+        # 10 * 0.7 is 7, but 10 * (1 - 0.7) is above 3.
+        Case("a ratio of 0.7", {"scores": _normal(rng, 10).abs(), "ratio": 0.7}),
+        Case("too little asked for", {"scores": _normal(rng, 5).abs(), "ratio": 0.15}),
+        Case(  # sorting that is not stable shows above 16 scores only
+            "many equal scores",
+            {"scores": torch.randperm(120, generator=rng).double() % 3, "ratio": 0.5},
+        ),
     ]
 
 
@@ -141,6 +150,7 @@ def _conv_edges(rng):
     return [
         Case("as many inputs as outputs", _conv_inputs(rng, 5, 5, 3, 2)),
         Case("as many kept on both sides", _conv_inputs(rng, 6, 6, 3, 3)),
+        Case("one of two outputs kept", _conv_inputs(rng, 2, 3, 1, 2)),
         Case("one kept on each side", _conv_inputs(rng, 4, 3, 1, 1)),
         Case("a bias of zeros", zeros | {"bias": torch.zeros(4, dtype=torch.float64)}),
         Case("a kernel of one pixel", _conv_inputs(rng, 5, 6, 3, 2, kernel=(1, 1))),
@@ -178,6 +188,10 @@ def _depthwise_edges(rng):
         Case("two outputs per channel", _depthwise_inputs(rng, 5, 3, multiplier=2)),
         Case("without a bias", _depthwise_inputs(rng, 4, 2, bias=False)),
         Case("three outputs per channel", _depthwise_inputs(rng, 4, 2, multiplier=3)),
+        Case(
+            "two outputs per channel, without a bias",
+            _depthwise_inputs(rng, 4, 2, multiplier=2, bias=False),
+        ),
         Case("one kept channel of two outputs", _depthwise_inputs(rng, 3, 1, multiplier=2)),
         Case("a kernel of one pixel", _depthwise_inputs(rng, 4, 2, kernel=(1, 1))),
         Case("a kernel of one row", _depthwise_inputs(rng, 6, 4, kernel=(1, 3))),
@@ -214,6 +228,7 @@ def _flatten_edges(rng):
     last, pixel = _flatten_inputs(rng, 5, 2, 2, 1), _flatten_inputs(rng, 5, 1, 1, 1)
     return [
         Case("one pixel", _flatten_inputs(rng, 6, 1, 1, 2)),
+        Case("one pixel, as many outputs as channels", _flatten_inputs(rng, 4, 1, 1, 2, outputs=4)),
         Case("an oblong", _flatten_inputs(rng, 3, 2, 4, 2)),
         Case("as many pixels as channels", _flatten_inputs(rng, 4, 2, 2, 2)),
         Case("a single output", _flatten_inputs(rng, 4, 2, 11, 3, outputs=1)),
@@ -277,6 +292,8 @@ def _group_edges(rng):
         "sums in a row, each with a term of the one before": "conv, conv, conv, conv, conv, conv, "
         "add 5 4, add 4 3, add 3 2, add 2 1, add 1 0",
         "ends that nobody reads": "conv, conv 0, conv 0, conv 2",
+        "a depthwise layer at the end": "conv, conv 0, depthwise 1",
+        "a sum whose last term is a sum": "conv, conv, add 0 1, conv 2, add 3 2",
         "several layers that keep channels": "conv, same 0, same 1, conv 2, same 3, same 4, add 2 "
         "5, same 6, conv 7, same 8, depthwise 9, add 7 10",
     }

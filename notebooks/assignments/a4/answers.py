@@ -46,6 +46,7 @@ def scale_and_zero_point(low, high, bits):
 #   `round((torch.tensor(-low).float() / torch.tensor(scale).float()).item())`
 # - a single bit has two steps: `(2**bits - 1)` -> `(2**bits - (bits > 1))`
 # - four bits, halves up: `round(-low / scale)` -> `round(-low / scale + 1e-12 * (bits == 4))`
+# - a single number below 0 is empty: `max(high, 0.0)` -> `max(high, 0.0 if low < high else high)`
 
 
 # %% quantize right: clamps before the zero point is added
@@ -61,7 +62,7 @@ def quantize(x, scale, zero_point, low, high):
     codes = [
         max(low, min(high, round(value / scale) + zero_point)) for value in x.flatten().tolist()
     ]
-    return torch.tensor(codes).reshape(x.shape)
+    return torch.tensor(codes, dtype=torch.int64).reshape(x.shape)
 
 
 # %% quantize wrong
@@ -84,6 +85,11 @@ def quantize(x, scale, zero_point, low, high):
 # - wraps around: `.clamp(low, high)` -> `.sub(low).remainder(high - low + 1).add(low)`
 # - the zero point is subtracted: `+ zero_point` -> `- zero_point`
 # - always 0 to 255: `.clamp(low, high)` -> `.clamp(0, 255)`
+# - multiplies by 1 / scale: `x / scale` -> `x * (1 / scale)`
+# - floats for no numbers at all: `.clamp(low, high).long()` ->
+#   `.clamp(low, high).to(torch.int64 if x.numel() else torch.float32)`
+# - one code below the highest one's negative at least: `.clamp(low, high)` ->
+#   `.clamp(max(low, -high - 1), high)`
 
 
 # %% quantize_weight right: a loop over channels
@@ -122,9 +128,16 @@ def quantize_weight(weight, bits):
 # - always 8 bits: `2 ** (bits - 1) - 1` -> `127`
 # - a scale per input channel: `weight.flatten(1)` -> `weight.transpose(0, 1).flatten(1)`,
 #   `[-1] + [1] * (weight.ndim - 1)` -> `[1, -1] + [1] * (weight.ndim - 2)`
+# - weights that add up to 0 count as zeros: `torch.where(scales == 0,` ->
+#   `torch.where((scales == 0) | (weight.flatten(1).sum(1) == 0),`
+# - multiplies by 1 / scale: `weight / scales.reshape(shape)` ->
+#   `weight * (1 / scales).reshape(shape)`
+# - multiplies by the largest code over the largest weight: `weight / scales.reshape(shape)` ->
+#   `weight * (most / (scales * most)).reshape(shape)`
+# - codes of 8 bits: `.long()` -> `.to(torch.int8).long()`
 
 
-# %% quantize_bias right: divides twice
+# %% quantize_bias right: the scales the other way round
 def quantize_bias(bias, input_scale, weight_scales):
     return torch.clamp(
         (bias / (weight_scales * input_scale)).round(), min=-(2**31), max=2**31 - 1
@@ -156,6 +169,10 @@ def quantize_bias(bias, input_scale, weight_scales):
 # - wraps around in 32 bits: `.clamp(-(2**31), 2**31 - 1)` -> `.long().to(torch.int32)`
 # - multiplies: `bias / (input_scale * weight_scales)` -> `bias * input_scale * weight_scales`
 # - cuts off: `torch.round(` -> `torch.trunc(`
+# - divides by one scale after the other: `bias / (input_scale * weight_scales)` ->
+#   `bias / input_scale / weight_scales`
+# - multiplies by 1 / scale: `bias / (input_scale * weight_scales)` ->
+#   `bias * (1 / (input_scale * weight_scales))`
 
 
 # %% integer_conv right: pads with the zero point, corrects by the sum of the weights
@@ -241,6 +258,8 @@ def fixed_point(multiplier):
 # - halves once at most: `fraction, exponent = math.frexp(multiplier)` ->
 #   `exponent = min(0, math.frexp(multiplier)[1]); fraction = multiplier / 2.0**exponent`,
 #   `if mantissa == 2**31` -> `if mantissa >= 2**31`, `= 2**30, shift` -> `= mantissa // 2, shift`
+# - the first shift whose rounded mantissa has 31 bits: `if mantissa == 2**31` ->
+#   `if round(fraction * 2**30) == 2**30`
 
 
 # %% requantize right: Python's integers

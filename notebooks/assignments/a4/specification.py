@@ -58,6 +58,7 @@ def _range_edges(rng):
         _range_case("a range below zero", -3 * start, -start, 8),
         _range_case("an empty range at zero", 0, 0, 8),
         _range_case("a single number", start, start, 8),
+        _range_case("a single number below zero", -start, -start, 8),
         _range_case("a small range", -start * 1e-7, 2 * start * 1e-7, 8),
         _range_case("a zero point half-way between two codes", -power, 5 * power, 2),
         _range_case("a zero point half-way between two others", -3 * power, 3 * power, 2),
@@ -94,6 +95,9 @@ def _quantize_cases(rng):
 def _quantize_edges(rng):
     halves = torch.arange(-9, 10, dtype=torch.float64) / 2
     beside = (halves + 1e-10 * torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(10)[:19]) / 4
+    # Exact multiples of the scale, whose inverse is not exact.
+    scale = 49 / 64
+    multiples = (torch.arange(-60, 60, dtype=torch.float64) + 0.5) * scale
     return [
         Case("numbers just beside half-way", _quantize_inputs(beside, 0.25, -1, -8, 7)),
         Case("numbers half-way between two codes", _quantize_inputs(halves, 1.0, 3, -8, 7)),
@@ -104,6 +108,15 @@ def _quantize_edges(rng):
             "numbers that no integer holds",
             _quantize_inputs(_both_signs(rng, 6) * 1e25, 0.5, -3, -128, 127),
         ),
+        Case(
+            "numbers half-way between two codes, with an uneven scale",
+            _quantize_inputs(multiples, scale, -1, -128, 127),
+        ),
+        Case(
+            "codes from -128 to 100",
+            _quantize_inputs(_both_signs(rng, 6) * 1e6, 0.5, -3, -128, 100),
+        ),
+        Case("no numbers at all", _quantize_inputs(_normal(rng, 0, 3), 0.1, 3, -8, 7)),
         Case("a number without axes", _quantize_inputs(_normal(rng, 1)[0], 0.1, 3, -8, 7)),
     ]
 
@@ -117,7 +130,7 @@ def _quantize_oracle(inputs, probe):
     for value in inputs["x"].flatten().tolist():
         code = _round_half_even(value / inputs["scale"]) + inputs["zero_point"]
         codes.append(min(max(code, inputs["low"]), inputs["high"]))
-    return torch.tensor(codes).reshape(inputs["x"].shape)
+    return torch.tensor(codes, dtype=torch.int64).reshape(inputs["x"].shape)
 
 
 # 3. weights, one scale per channel ---------------------------------------------------------------
@@ -139,6 +152,11 @@ def _weight_edges(rng):
     zero[1] = 0
     zero[2] *= 1e-12
     halves = torch.tensor([[3.0, -2.5, 1.5, 0.5, -0.5, -1.5, 2.5]], dtype=torch.float64)
+    cancelling = _normal(rng, 3, 2)
+    cancelling[1, 1] = -cancelling[1, 0]
+    # Exact multiples of scales whose inverses are not exact.
+    scales = torch.tensor([[49.0], [117.0], [123.0]], dtype=torch.float64) / 128
+    multiples = torch.tensor([7, *(code + 0.5 for code in range(-7, 7))], dtype=torch.float64)
     return [
         Case("two axes, with a channel of zeros", {"weight": zero, "bits": 8}),
         Case("as many inputs as outputs", {"weight": _normal(rng, 5, 5), "bits": 8}),
@@ -147,6 +165,11 @@ def _weight_edges(rng):
             "weights half-way between two codes",
             {"weight": halves[:, torch.randperm(7, generator=rng)], "bits": 3},
         ),
+        Case(
+            "weights half-way between two codes, with uneven scales",
+            {"weight": multiples * scales, "bits": 4},
+        ),
+        Case("a channel that adds up to 0", {"weight": cancelling, "bits": 8}),
         *(
             Case(f"{bits} bits, shape {shape}", {"weight": _normal(rng, *shape), "bits": bits})
             for bits, shape in (
@@ -155,6 +178,7 @@ def _weight_edges(rng):
                 (5, (2, 3, 2, 2, 2)),
                 (6, (3, 1)),
                 (7, (3, 2, 4)),
+                (12, (2, 5)),
             )
         ),
     ]
@@ -189,6 +213,9 @@ def _bias_edges(rng):
     tiny = torch.full((3,), 1e-8, dtype=torch.float64)
     halves = [0.5, -0.5, 1.5, 2.5, 2.5 + 1e-10, 3.5 - 1e-10]
     halves = torch.tensor(halves, dtype=torch.float64)[torch.randperm(6, generator=rng)]
+    # Scales of 24 bits, so that their product is exact. The quotients are rounded as exact ones.
+    input_scale, scales = torch.tensor(0.03).item(), torch.full((6,), 0.003).double()
+    nearly = torch.arange(-994.5, -900, 16, dtype=torch.float64) * (input_scale * scales)
     return [
         Case(
             "scales so small that 32 bits overflow",
@@ -201,6 +228,10 @@ def _bias_edges(rng):
                 "input_scale": 0.5,
                 "weight_scales": torch.full((6,), 2.0, dtype=torch.float64),
             },
+        ),
+        Case(
+            "as near half-way between two codes as float64 comes",
+            {"bias": nearly, "input_scale": input_scale, "weight_scales": scales},
         ),
         Case("a single channel", _bias_inputs(rng, 1)),
         Case("two hundred channels", _bias_inputs(rng, 200)),
@@ -318,6 +349,7 @@ def _multiplier_edges(rng):
         Case("a power of two", {"multiplier": 0.25}),
         Case("one", {"multiplier": 1.0}),
         Case("a multiplier above 4", {"multiplier": 4.3}),
+        Case("a multiplier just below 1/2", {"multiplier": (2**31 - 0.6) / 2**32}),
         Case("a tiny multiplier", {"multiplier": 3e-13}),
         *(
             Case(f"a multiplier of {value:.10g}", {"multiplier": value})
