@@ -407,7 +407,7 @@ ITEMS = (
         _norm_cases,
         _norm_oracle,
         _norm_edges,
-        "Over which axes do you sum so that one number for each output is left?",
+        "Over which axes do you sum, and what is left to do with the sum to have a norm?",
         "One number per output channel: the norm over all other axes, root included",
     ),
     _item(
