@@ -173,7 +173,7 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
     text = files.get(f"{assignment}.ipynb", b"")
     for other in notebooks:  # such as a1_v2.ipynb beside a1.ipynb, which does not %run it
         if other is not notebook and other.name.name.encode("utf-8", "replace") not in text:
-            own = notebook.name.name
+            own = shown(notebook.name.name)
             words = f"{own} is graded, and {shown(other.name.name)} is not"
             problems.append(f"{words}: if that one is meant, hand in again without {own}")
     return files, problems
