@@ -23,6 +23,7 @@ from course.grading import course, roster
 MOST_FILES_BYTES = 32 * 2**20
 MOST_FILES = 20
 MOST_NAME = 100
+DEEPEST = 100  # folders in folders
 MOST_NOTEBOOK_BYTES = 5 * 2**20  # of its cells; pictures and outputs beside them do no harm
 MOST_CELLS = 500
 NEITHER_LINK_NOR_PIPE = sum(
@@ -91,8 +92,12 @@ def files_of(paths: list[Path], assignment: str) -> tuple[dict[str, bytes], list
 
 def parts_of_folder(folder: Path) -> Iterator[Part]:
     """Every file in a folder and below; nothing is read yet."""
-    for path in (Path(place, name) for place, _, names in os.walk(folder) for name in names):
-        yield Part(PurePosixPath(path.relative_to(folder)), partial(read_regular, path))
+    for place, _, names in os.walk(folder):
+        inside = Path(place).relative_to(folder)
+        if len(inside.parts) > DEEPEST:
+            raise ValueError(f"its folders lie more than {DEEPEST} deep")
+        for name in names:
+            yield Part(PurePosixPath(inside / name), partial(read_regular, Path(place, name)))
 
 
 def _parts_of_zip(archive: zipfile.ZipFile) -> Iterator[Part]:
