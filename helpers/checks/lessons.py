@@ -100,9 +100,9 @@ class Lessons:
             return "Read this first; the next try gets a hint."
         if tries == 2:
             known = failure.case and self.hint_for_mistake(item, function)
-            return f"Hint: {known or item.nudge or item.hint}"
+            return f"Hint: {failure.hint or known or item.nudge or item.hint}"
         if tries == 3:
-            return f"Hint: {item.hint}"
+            return f"Hint: {failure.hint or item.hint}"
         return f"Hint: {item.hint}\nThe solution:\n{self.solution(item.function)}"
 
     def hint_for_mistake(self, item: Item, function: Callable) -> str | None:

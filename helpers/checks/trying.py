@@ -26,11 +26,14 @@ class OutOfTime(BaseException):
 
 @dataclass(frozen=True)
 class Failure:
-    """What is wrong with an answer: in words, on which case, and what it answered there."""
+    """What is wrong with an answer: in words, on which case, and what it answered there; a hint
+    where that of the exercise would speak of something else.
+    """
 
     message: str
     case: Case | None = None
     observed: Tree = None
+    hint: str = ""
 
 
 def first_failure(item: Item, function: Callable) -> Failure | None:
@@ -65,19 +68,18 @@ def failure_on(item: Item, function: Callable, case: Case) -> Failure | None:
         with time_limit(item.seconds):
             answer = copy_tree(item.answer({item.function: function}, given))
     except OutOfTime:
-        stopped = f"no answer after {item.seconds:g} seconds, so it was stopped"
-        return Failure(f"{where}: {stopped}. Does a loop never end?")
+        return Failure(f"{where}: stopped after {item.seconds:g} seconds. Does a loop never end?")
     except (Exception, SystemExit) as problem:  # `sys.exit()` would end the cell without a word
         if isinstance(problem, NotImplementedError) and not problem.args:  # torch's have words
             raise
-        kind = type(problem).__name__
-        message = f"{where}: {kind}: {problem}{place(problem, function)}"
-        return Failure(message, case, {"raised": f"{kind}: {problem}"})
+        raised = f"{type(problem).__name__}: {problem}"
+        message = f"{where}: {raised}{place(problem, function)}"
+        return Failure(message, case, {"raised": raised})
     try:
         observed = item.view(answer, case.probe) if item.view else answer
     except Exception as problem:
-        unusable = f"the answer cannot be used ({type(problem).__name__}: {problem})"
-        return Failure(f"{where}: {unusable}"[:400])
+        unusable = f"{where}: the answer cannot be used ({type(problem).__name__}: {problem})"
+        return Failure(unusable[:400])
     verdict = item.compare(case, expected, observed)
     if verdict.share != 1.0:
         message = verdict.message.replace(case.label, where, 1)
@@ -87,8 +89,10 @@ def failure_on(item: Item, function: Callable, case: Case) -> Failure | None:
     if item.run is None:
         for name, value in given.items():
             if difference(case.inputs[name], value, Tolerance(0, 0)):
-                changed = f"right, but it changes its argument {name}; work on a copy"
-                return Failure(f"{case.label}: {changed}")
+                return Failure(
+                    f"{case.label}: right, but it changes its argument {name}; work on a copy",
+                    hint="Begin with a copy, x.clone(): x[i] = 0 and x.mul_(2) change x itself.",
+                )
     return None
 
 

@@ -21,6 +21,12 @@ CLOSE = Tolerance(relative=1e-5, absolute=1e-6)  # an answer in float32 is right
 
 def output_size_cases(rng: torch.Generator) -> list[Case]:
     """Sizes that leave one pixel over, or two, of three, and sizes that leave none."""
+    exact = {
+        "size": 2 * between(rng, 2, 20) + 1,
+        "kernel": 3,
+        "stride": 2,
+        "padding": between(rng, 0, 3),
+    }
     left_over = {
         "size": 2 * between(rng, 2, 20),
         "kernel": 3,
@@ -29,7 +35,7 @@ def output_size_cases(rng: torch.Generator) -> list[Case]:
     }
     padded = {"size": between(rng, 5, 20), "kernel": 3, "stride": 1, "padding": between(rng, 2, 3)}
     two_of_three = {"size": 3 * between(rng, 0, 8) + 5, "kernel": 3, "stride": 3, "padding": 0}
-    chosen = [left_over, padded, two_of_three]
+    chosen = [left_over, padded, two_of_three, exact]
     for _ in range(6):
         kernel = between(rng, 1, 5)
         inputs = {"size": between(rng, kernel, 40), "kernel": kernel}
@@ -249,6 +255,12 @@ def run_fold_layers(student: dict, inputs: dict) -> dict:
             "output of the new layer": None,
             "old layers changed": False,
         }
+    except (AttributeError, TypeError) as problem:
+        if norm.affine or "NoneType" not in str(problem):
+            raise
+        # One message for all that can be done with None, so that the mistake is recognised.
+        same = TypeError("something is None here that should be a tensor")
+        raise same.with_traceback(problem.__traceback__) from None
     if not isinstance(layer, nn.Conv2d):
         raise TypeError(
             "fold_conv_bn must return an nn.Conv2d or raise a ValueError; this is a"
@@ -305,6 +317,12 @@ ITEMS = (
                 wrong="return -(-(size + 2 * padding - kernel) // stride) + 1",
                 right="return (size + 2 * padding - kernel) // stride + 1",
             ),
+            Mistake(
+                "Your 1 is divided by the stride, too. It stands for the first position, which "
+                "counts in full.",
+                wrong=" + 1) // stride",
+                right=") // stride + 1",
+            ),
         ),
     ),
     Item(
@@ -334,6 +352,11 @@ ITEMS = (
                 "of a network takes W as it stands.",
                 wrong="W.flip(0, 1) * x[",
                 right="W * x[",
+            ),
+            Mistake(
+                "You add b to every product of the window. It belongs to their sum, once.",
+                wrong="(b + W * x",
+                right="b + (W * x",
             ),
         ),
     ),
@@ -469,6 +492,12 @@ ITEMS = (
                 "dilation, groups and padding_mode.",
                 wrong="nn.Conv2d(conv.in_channels, conv.out_channels, conv.kernel_size)",
                 right="copy.deepcopy(conv)",
+            ),
+            Mistake(
+                "A BatchNorm with affine=False has None for weight and bias. Which numbers, in "
+                "their place, change nothing?",
+                wrong="bn.weight",
+                right="torch.ones_like(mu) if bn.weight is None else bn.weight",
             ),
         ),
     ),

@@ -106,10 +106,13 @@ def run_remove(student: Mapping[str, Any], inputs: dict) -> dict:
     stale = graph_module.code
     graph_module.recompile()
     left = [node for node in graph_module.graph.nodes if node.op == "call_module"]
+    layers = dict(graph_module.named_modules())
+    read = [node for node in left if node.users and type(layers.get(node.target)) is nn.Identity]
     x = torch.linspace(-2, 2, 12).reshape(3, 4)
     return {
         "modules called": len(left),
         "nodes": len(graph_module.graph.nodes),
+        "identities that are read": len(read),
         "the code is that of the graph": stale == graph_module.code,
         "output": graph_module(x).detach(),
     }
@@ -122,6 +125,7 @@ def remove_oracle(inputs: dict, probe: dict) -> dict:
     return {
         "modules called": kept,
         "nodes": kept + 3,
+        "identities that are read": 0,
         "the code is that of the graph": True,
         "output": traced(inputs)(x).detach(),
     }
@@ -349,6 +353,12 @@ ITEMS = (
                 wrong="layers = [node for node in graph.nodes if node.op == 'call_module']\n"
                 "return {'call_module': len(layers)}",
             ),
+            Mistake(
+                "Each of your numbers is one too small. The first node of a kind counts, too.",
+                wrong="return {op: number - 1 for op, number in Counter(node.op for node in "
+                "graph.nodes).items()}",
+                right="return Counter(node.op for node in graph.nodes)",
+            ),
         ),
     ),
     Item(
@@ -364,10 +374,15 @@ ITEMS = (
         "go through a copy of the list, and call graph_module.recompile() at the end.",
         mistakes=(
             Mistake(
-                "The identities are still in the graph. Move the readers of each one to its input, "
-                "then erase it.",
+                "Nothing reads your identities any more, but they are still in the graph. Erase "
+                "them.",
                 wrong="",
                 right="            graph_module.graph.erase_node(node)\n",
+            ),
+            Mistake(
+                "Your graph has not changed. Does any node pass your test? node.target is only "
+                "the name of a layer, not the layer.",
+                wrong="return graph_module",
             ),
             Mistake(
                 "The graph is right, but the code of the module is still the old one. Recompile "

@@ -98,6 +98,12 @@ ITEMS = (
                 wrong="list(\n",
                 right="sorted(\n",
             ),
+            Mistake(
+                "You put each buffer behind all that are alive with it. Look for room in front "
+                "of them and between them, too.",
+                wrong="",
+                right="            if place + size <= begin:\n                break\n",
+            ),
         ),
     ),
 )

@@ -259,6 +259,31 @@ def as_groups(answer: Any, probe: dict) -> str:
     return " | ".join(sorted(" ".join(sorted(map(str, group))) for group in answer))
 
 
+# The first or the last node of a name stays, and operands are swapped in the pattern or the node.
+ANY_NODE = """
+if isinstance(pattern, str):
+    return [{kept}]
+target, *operands = pattern
+if getattr(node, "target", None) is not target or len(node.args) != len(operands):
+    return []
+found = []
+for turn in (1, -1) if target in commutative else (1,):
+    some = [bound]
+    for part, arg in zip({pairs}):
+        some = [new for old in some for new in match(part, arg, old, commutative)]
+    found += some
+return found
+"""
+BOUND_TWICE = tuple(
+    Mistake(
+        "A name stands for the same node wherever it occurs. Look whether it is already bound to "
+        "another one.",
+        wrong=ANY_NODE.format(kept=kept, pairs=pairs),
+    )
+    for kept in ("{**bound, pattern: node}", "{pattern: node, **bound}")
+    for pairs in ("operands[::turn], node.args", "operands, node.args[::turn]")
+)
+
 ITEMS = (
     Item(
         "waits_for_itself",
@@ -316,12 +341,7 @@ ITEMS = (
                 wrong="",
                 right=" if target in commutative else [operands]",
             ),
-            Mistake(
-                "A name stands for the same node wherever it occurs. Look whether it is already "
-                "bound to another one.",
-                wrong="True",
-                right="bound.get(pattern, node) is node",
-            ),
+            *BOUND_TWICE,
             Mistake(
                 "You go on with the first solution of an operand alone. If a later operand rules "
                 "it out, the others must be tried.",

@@ -195,6 +195,12 @@ ITEMS = (
                 wrong="return 2 * ",
                 right="return ",
             ),
+            Mistake(
+                "You divide c_out by groups, too. Groups make each sum shorter, but the number "
+                "of outputs stays the same.",
+                wrong="(c_out // groups) *",
+                right="c_out *",
+            ),
         ),
     ),
     Item(

@@ -258,6 +258,12 @@ ITEMS = (
                 wrong="(0, 2, 3)",
                 right="(1, 2, 3)",
             ),
+            Mistake(
+                "Yours is the L2 norm, which squares the weights. The L1 norm adds up their "
+                "absolute values.",
+                wrong=".square()",
+                right=".abs()",
+            ),
         ),
     ),
     Item(
@@ -335,6 +341,12 @@ ITEMS = (
                 wrong="columns=torch.arange(len(keep)))",
                 right="columns=keep)",
             ),
+            Mistake(
+                "One BatchNorm in your block still has all the hidden channels. The ones behind "
+                "the first and the second convolution must both be cut.",
+                wrong="depthwise_norm\n",
+                right="cut_norm(depthwise_norm, keep)\n",
+            ),
         ),
     ),
     Item(
@@ -372,6 +384,18 @@ ITEMS = (
                 "its input, not to its own.",
                 wrong="root(name)",
                 right="root(inputs[0])",
+            ),
+            Mistake(
+                "You list depthwise steps as readers. They only pass channels on; readers are "
+                "conv steps.",
+                wrong='if kind in ("conv", "depthwise"):\n            groups[root(inputs',
+                right='if kind == "conv":\n            groups[root(inputs',
+            ),
+            Mistake(
+                "One of your sets has no writers. Leave out channels that no layer makes, such "
+                "as those of the image.",
+                wrong="",
+                right=" if group[0]",
             ),
         ),
     ),

@@ -114,6 +114,17 @@ ITEMS = (
                 wrong="W2",
                 right="torch.cat([W2, columns], 1)",
             ),
+            Mistake(
+                "You gave W2 more outputs. The new channels are its inputs, which are on axis 1.",
+                wrong="torch.cat([W2, W2.new_zeros(more, *W2.shape[1:])])",
+                right="torch.cat([W2, columns], 1)",
+            ),
+            Mistake(
+                "Your new columns end up below W2. They belong beside the old ones: its inputs are "
+                "on axis 1.",
+                wrong="torch.cat([W2, columns])",
+                right="torch.cat([W2, columns], 1)",
+            ),
         ),
     ),
     Item(

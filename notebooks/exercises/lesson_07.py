@@ -161,6 +161,12 @@ ITEMS = (
                 wrong="means.sum(0), variances.sum(0)",
                 right="means.mean(0), variances.mean(0)",
             ),
+            Mistake(
+                "You take the variance of all batches together. Take that of each batch, then the "
+                "average of these.",
+                wrong="torch.cat(batches).var((0, 2, 3))",
+                right="variances.mean(0)",
+            ),
         ),
     ),
     Item(
@@ -242,6 +248,12 @@ ITEMS = (
                 "to step.",
                 wrong="rate",
                 right="rate * (1 - step / len(batches))",
+            ),
+            Mistake(
+                "None of your steps remembers the one before. The optimizer needs its momentum, "
+                "and has to be made once, before the loop.",
+                wrong="",
+                right=", momentum=0.9",
             ),
         ),
     ),

@@ -204,7 +204,7 @@ def least_score(expected: list, observed: list, submitted: int) -> Verdict:
         return Verdict(0.0, f"your range {low:.3f} to {high:.3f} leaves out 0")
     if abs(low * ends[1] - high * ends[0]) > 1e-4 * max(map(abs, ends)) ** 2:
         return Verdict(
-            0.0, f"your range {low:.3f} to {high:.3f} takes another share of its two ends"
+            0.0, f"your range {low:.3f} to {high:.3f} is no share of the range of all values"
         )
     if error <= least * (1 + 1e-3):
         return Verdict(1.0)
@@ -246,6 +246,12 @@ ITEMS = (
                 wrong="int(-low / scale)",
                 right="round(-low / scale)",
             ),
+            Mistake(
+                "Your zero point has the wrong sign. It counts the steps from the lower end up to "
+                "0.",
+                wrong="round(low / scale)",
+                right="round(-low / scale)",
+            ),
         ),
     ),
     Item(
@@ -277,6 +283,12 @@ ITEMS = (
                 "The zero point is missing. It is the code that stands for the number 0.",
                 wrong="",
                 right=" + zero_point",
+            ),
+            Mistake(
+                "You add the zero point before you round, so some halves go to the other "
+                "neighbour. Round first.",
+                wrong="torch.round(x / scale + zero_point)",
+                right="(torch.round(x / scale) + zero_point)",
             ),
         ),
     ),
@@ -445,6 +457,13 @@ ITEMS = (
                 "You narrow the range on one side. Both ends take the same share.",
                 wrong="(low, high * share)",
                 right="(low * share, high * share)",
+            ),
+            Mistake(
+                "Your full range is an average of the batches' ranges. Take the smallest and the "
+                "largest value of all batches together.",
+                wrong="torch.stack([b.min() for b in batches]).mean().clamp(max=0), "
+                "torch.stack([b.max() for b in batches]).mean().clamp(min=0)",
+                right="values.min().clamp(max=0), values.max().clamp(min=0)",
             ),
         ),
     ),

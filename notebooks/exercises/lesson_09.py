@@ -355,6 +355,12 @@ ITEMS = (
                 wrong="return (total * multiplier + (1 << (shift - 1))) >> shift",
             ),
             Mistake(
+                "You round an exact half down every time. It goes up where the whole number below "
+                "it is odd, which is what the shift leaves, not the product.",
+                wrong="product & 1",
+                right="(product >> shift) & 1",
+            ),
+            Mistake(
                 "A float64 has 53 bits, and some products need more, so it takes the wrong side "
                 "of a half. Use whole numbers only.",
                 wrong="product = torch.as_tensor(total * multiplier, dtype=torch.float64)\n"
@@ -370,7 +376,8 @@ ITEMS = (
         tolerance=EXACT,
         minutes=10,
         dots=2,
-        nudge="Four steps: sum of products, bias, rescaling, clamp. Which type holds each?",
+        nudge="Five steps: sum of products, bias, rescaling, zero_out, clamp. Which type holds "
+        "each?",
         hint="Widen to int64 before you multiply, and subtract zero_in from the codes. Call "
         "rescale for the sums; zero_out comes after it.",
         mistakes=(
@@ -391,6 +398,25 @@ ITEMS = (
                 right=".clamp(0, 255)",
             ),
             Mistake(
+                "You subtract in uint8, where numbers below 0 wrap around. Change the type "
+                "before you subtract.",
+                wrong="(codes - zero_in).long()",
+                right="(codes.long() - zero_in)",
+            ),
+            Mistake(
+                "You clamp before you add zero_out, and codes above 255 wrap around in uint8. "
+                "Clamp last.",
+                wrong="(rescale(total, multiplier, shift).clamp(0, 255) + zero_out)",
+                right="(rescale(total, multiplier, shift) + zero_out).clamp(0, 255)",
+            ),
+            Mistake(
+                "Some of your codes lie above 255, because you clamp before you add zero_out. "
+                "Clamp last.",
+                wrong="rescale(total, multiplier, shift).clamp(0, 255) + zero_out",
+                right="(rescale(total, multiplier, shift) + zero_out).clamp(0, 255)"
+                ".to(torch.uint8)",
+            ),
+            Mistake(
                 "A shift alone rounds down. rescale rounds to the nearest.",
                 wrong="((total * multiplier) >> shift)",
                 right="rescale(total, multiplier, shift)",
@@ -405,7 +431,8 @@ ITEMS = (
         tolerance=EXACT,
         minutes=10,
         dots=3,
-        nudge="What must stand outside the image: the number 0, or the code 0?",
+        nudge="What must stand outside the image: the number 0, or the code 0? And which axis do "
+        "the multipliers belong to?",
         hint="Subtract zero_in from the codes first, so that the padding's 0 means 0. F.conv2d in "
         "float64 is exact for whole numbers below 2**53; "
         "turn its result into int64 and call rescale: a float64 is too short for the product with "
@@ -428,6 +455,12 @@ ITEMS = (
                 "before you subtract.",
                 wrong="(codes - zero_in).double()",
                 right="codes.double() - zero_in",
+            ),
+            Mistake(
+                "multiplier, shift and bias have one number per channel, but one of yours meets "
+                "the last axis, the width. Give it the shape (channels, 1, 1).",
+                wrong="pass",
+                right="multiplier, shift = multiplier[:, None, None], shift[:, None, None]",
             ),
             Mistake(
                 "A shift alone rounds down. rescale rounds to the nearest.",

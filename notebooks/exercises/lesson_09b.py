@@ -151,13 +151,19 @@ def output_error(codes: torch.Tensor, probe: dict) -> float:
 
 
 def rounding_view(answer: torch.Tensor, probe: dict) -> dict:
-    """The codes of the answer: whole numbers, next to the exact ones, and the error they make."""
+    """The codes of the answer: whole numbers, next to the exact ones, and the error they make.
+
+    An answer that is codes itself makes none, so that all of these look the same.
+    """
     codes, exact = answer / probe["scale"], probe["W"] / probe["scale"]
     whole = torch.round(codes)
+    on_grid = bool((codes - whole).abs().max() < 1e-3)
+    unscaled = not on_grid and bool((answer == torch.round(answer)).all())
     return {
-        "on the grid": bool((codes - whole).abs().max() < 1e-3),
-        "up or down": bool((whole - exact).abs().max() < 1),
-        "error": output_error(whole, probe),
+        "unscaled": unscaled,
+        "on the grid": on_grid,
+        "up or down": on_grid and bool((whole - exact).abs().max() < 1),
+        "error": 0.0 if unscaled else output_error(whole, probe),
     }
 
 

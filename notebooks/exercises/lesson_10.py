@@ -389,6 +389,12 @@ ITEMS = (
                 wrong="total() >= budget",
                 right="total() > budget",
             ),
+            Mistake(
+                "Nothing can go down any more, and the sizes still don't fit. Raise a ValueError "
+                "there.",
+                wrong="return bits or (",
+                right="raise ValueError(",
+            ),
         ),
     ),
     Item(
@@ -435,7 +441,8 @@ ITEMS = (
         run=run_pack,
         minutes=8,
         dots=2,
-        nudge="Write the whole stream as one large whole number. By how much is code i shifted?",
+        nudge="The stream begins with the lowest bit of the first code. Write it as one large "
+        "whole number: by how much is code i shifted?",
         hint="Add up code << (i * bits), then call to_bytes on the sum: len(codes) * bits bits, "
         "rounded up to whole bytes, and 'little'.",
         mistakes=(
@@ -459,6 +466,26 @@ ITEMS = (
                 "You begin with the last code. The first one takes the lowest bits.",
                 wrong="enumerate(reversed(codes))",
                 right="enumerate(codes)",
+            ),
+            Mistake(
+                "Your last byte is missing: it is only partly filled. Round the number of bytes "
+                "up.",
+                wrong='"little")[: len(codes) * bits // 8]',
+                right='"little")',
+            ),
+            Mistake(
+                "You write the highest bit of each code first. The stream begins with the lowest.",
+                wrong='stream = "".join(f"{code:0{bits}b}" for code in codes)\n'
+                'stream += "0" * (-len(stream) % 8)\n'
+                "return bytes(int(stream[i : i + 8], 2) for i in range(0, len(stream), 8))",
+            ),
+            Mistake(
+                "You write the highest bit of each code first, and the last code at the end of a "
+                "byte. The stream begins with the lowest bit of the first.",
+                wrong="stream = 0\n"
+                "for code in codes:\n"
+                "    stream = (stream << bits) + code\n"
+                'return stream.to_bytes((len(codes) * bits + 7) // 8, "big")',
             ),
         ),
     ),

@@ -56,7 +56,8 @@ def fitting_cases(rng: torch.Generator) -> list[Case]:
     expected |= {"fc.bias": (classes,)}
     head = expected | {"fc.weight": (1000, width), "fc.bias": (1000,)}
     other = {name: shape for name, shape in expected.items() if name != "norm.bias"} | {
-        "module.bias": (width,)
+        "module.bias": (width,),
+        "stem.bias": (width,),  # names on both sides of the missing one: all must be sorted
     }
     turned = expected | {"fc.weight": (width, classes)}
     files = {
@@ -98,25 +99,28 @@ def counts(answer: list, probe: dict) -> list[list[int]]:
 
 def holding_cases(rng: torch.Generator) -> list[Case]:
     """Networks that err with the dense one, err on their own, or err more; once there is none that
-    will do.
+    will do. The right one never stands where it would without those that do not hold.
     """
+    # (bytes, images that get lost, images that are won): the first two hold, the third may as well
+    # lose 3 points
+    networks = ((900, 0, 0), (600, 12, 2), (400, 70, 60), (200, 90, 5))
     cases = []
-    for label, kept in (("four networks", 4), ("none is good enough", 2)):
+    for label, order in (
+        ("four networks", (2, 1, 0, 3)),
+        ("four networks in another order", (3, 0, 2, 1)),
+        ("none is good enough", (3, 2)),
+    ):
         count = between(rng, 950, 1050)
         dense = torch.ones(count, dtype=torch.bool)
         dense[torch.randperm(count, generator=rng)[:100]] = False
         candidates = []
-        # (bytes, images that get lost, images that are won): the first two hold, the third may as
-        # well lose 3 points
-        for size, lost, won in ((900, 0, 0), (600, 12, 2), (400, 70, 60), (200, 90, 5))[-kept:]:
+        for size, lost, won in (networks[at] for at in order):
             right = dense.clone()
             for value, number in ((True, lost), (False, won)):
                 places = (dense == value).nonzero().flatten()
                 right[places[torch.randperm(len(places), generator=rng)[:number]]] = not value
             candidates.append({"bytes": size * between(rng, 1000, 1100), "right": right})
-        order = torch.randperm(len(candidates), generator=rng).tolist()
-        inputs = {"dense": dense, "candidates": [candidates[at] for at in order], "drop": 0.02}
-        cases.append(Case(label, inputs))
+        cases.append(Case(label, {"dense": dense, "candidates": candidates, "drop": 0.02}))
     return cases
 
 
@@ -216,7 +220,8 @@ ITEMS = (
         view=pairs,
         minutes=8,
         dots=2,
-        nudge="A name can be in one of the two alone, or in both; then compare the shapes.",
+        nudge="A name can be in one of the two alone, or in both; then compare the shapes. Sort "
+        "the whole list.",
         hint="Go through sorted(expected.keys() | found.keys()). Is a name expected, found, or "
         "both?",
         mistakes=(
@@ -240,6 +245,19 @@ ITEMS = (
                 "A name that is in both may still have another shape. Compare them.",
                 wrong="            pass",
                 right='            problems.append((name, "shape"))',
+            ),
+            *(
+                Mistake(
+                    "Your pairs are right, but not in the order of their names. Sort the whole "
+                    "list.",
+                    wrong=order,
+                    right="sorted(expected.keys() | found.keys())",
+                )
+                for order in (
+                    "[*expected, *(name for name in found if name not in expected)]",
+                    "[*sorted(expected), *sorted(found.keys() - expected.keys())]",
+                    "[*sorted(found), *sorted(expected.keys() - found.keys())]",
+                )
             ),
         ),
     ),
@@ -265,6 +283,14 @@ ITEMS = (
                 "the square root of the number of images, and do you take the fewest bytes?",
                 wrong="",
                 right=" / len(d) ** 0.5",
+            ),
+            Mistake(
+                "You give the position among those that hold. What is that one's position in "
+                "candidates?",
+                wrong="    candidates = [one for one in candidates if low(one) >= -drop]\n"
+                "    holding = range(len(candidates))",
+                right="    holding = [place for place, one in enumerate(candidates) "
+                "if low(one) >= -drop]",
             ),
         ),
     ),

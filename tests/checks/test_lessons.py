@@ -311,6 +311,16 @@ def scale_and_shift(gamma, beta, mu, variance, eps):
 }
 
 
+def test_an_answer_that_only_changes_an_argument_gets_a_hint_about_copies_alone(folder):
+    names = {}
+    exec(UNCOMPARABLE["a changed argument"], names)
+    checks.lessons().misses.clear()
+    refusals = [refusal(names["scale_and_shift"]) for _ in range(3)]
+    assert all("right, but it changes its argument mu" in told for told in refusals)
+    hints = {told.splitlines()[-1] for told in refusals[1:]}
+    assert len(hints) == 1 and "Hint: Begin with a copy, x.clone()" in hints.pop()
+
+
 @pytest.mark.parametrize("kind", UNCOMPARABLE)
 def test_no_mistake_is_the_same_where_nothing_can_be_compared(folder, kind):
     names = {}

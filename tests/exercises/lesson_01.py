@@ -15,6 +15,7 @@ ANSWERS = {
         ],
         "wrong": [
             (" + 1", ""),
+            (") // stride + 1", " + 1) // stride"),
             ("2 * padding", "padding"),
             (" + 2 * padding", ""),
             ("//", "/"),
@@ -36,6 +37,7 @@ ANSWERS = {
             ("(padding, padding, padding, padding)", "(padding, padding)"),
             ("top, left = i * stride,", "top, left = i,"),
             ("b + ", ""),
+            ("b + (W * x", "(b + W * x"),
             ("W * x", "W.flip(0, 1) * x"),
             ("K, stride, padding)", "K, stride, padding) - 1"),
             ("y[i, j]", "y[j % rows, i % columns]"),
@@ -124,6 +126,7 @@ ANSWERS = {
             ("if bn.num_features != conv.out_channels", "if 0"),
             ("ValueError", "KeyError"),
             ("torch.ones_like(mu) if bn.weight is None else bn.weight", "bn.weight"),
+            ("torch.zeros_like(mu) if bn.bias is None else bn.bias", "bn.bias"),
             ("conv.bias, gamma", "None, gamma"),
             ("raise ValueError(", "return ("),
             ("bn.eps)", "0.0)"),
@@ -140,6 +143,10 @@ TRIALS = {
         ("first|one more|off by one|start", "return (size + 2 * padding - kernel) // stride"),
         ("whole|round", "return (size + 2 * padding - kernel) / stride + 1"),
         ("down|up", "return math.ceil((size + 2 * padding - kernel) / stride) + 1"),
+        (
+            "divide|in full",
+            "padded = size + 2 * padding; return (padded - kernel + 1) // stride",
+        ),
     ],
     "convolve": [
         ("flip|mirror|upside", ("W * x[", "W.flip(0, 1) * x[")),
@@ -205,5 +212,23 @@ TRIALS = {
             ),
         ),
         ("eps", ("bn.eps)", "1e-5)")),
+        (
+            "None|affine",
+            (
+                "torch.ones_like(mu) if bn.weight is None else bn.weight",
+                "bn.weight",
+                "torch.zeros_like(mu) if bn.bias is None else bn.bias",
+                "bn.bias",
+            ),
+        ),
+        (
+            "None|affine",
+            (
+                "torch.ones_like(mu) if bn.weight is None else bn.weight",
+                "bn.weight.detach()",
+                "torch.zeros_like(mu) if bn.bias is None else bn.bias",
+                "bn.bias.detach()",
+            ),
+        ),
     ],
 }

@@ -27,6 +27,10 @@ ANSWERS = {
             ),
             "return len(graph.nodes)",
             "return {node.op: 1 for node in graph.nodes}",
+            "c = {}\n"
+            "for n in graph.nodes:\n"
+            "    c[n.op] = c[n.op] + 1 if n.op in c else 0\n"
+            "return c",
             "c = {}\nfor n in list(graph.nodes)[1:]:\n    c[n.op] = c.get(n.op, 0) + 1\nreturn c",
             (
                 "c = {'get_attr': 0}\n"
@@ -43,6 +47,7 @@ ANSWERS = {
             ("node.replace_all_uses_with(node.args[0]); ", ""),
             ("; graph_module.graph.erase_node(node)", ""),
             (IDENTITY, "node.op == 'call_module'"),
+            ("graph_module.get_submodule(node.target)", "node.target"),
             (BYPASS, BYPASS + "; break"),
             ("args[0]", "prev"),
             ("nn.Identity", "(nn.Identity, nn.BatchNorm1d)"),
@@ -103,6 +108,13 @@ TRIALS = {
             "all|input|output|every",
             "return {'call_module': sum(n.op == 'call_module' for n in graph.nodes)}",
         ),
+        (
+            "first|one short|one too|start",
+            "c = {}\n"
+            "for n in graph.nodes:\n"
+            "    c[n.op] = c[n.op] + 1 if n.op in c else 0\n"
+            "return c",
+        ),
     ],
     "remove_identities": [
         ("erase", ("            graph_module.graph.erase_node(node)\n", "")),
@@ -116,6 +128,7 @@ TRIALS = {
             "every|all|first|several",
             ("erase_node(node)\n", "erase_node(node)\n            break\n"),
         ),
+        ("target|name of", ("graph_module.get_submodule(node.target)", "node.target")),
     ],
     "run_passes": [
         ("copy|before", ("copy.deepcopy(graph_module.graph)", "graph_module.graph")),

@@ -22,6 +22,7 @@ ANSWERS = {
             ("place = 0", "place = 8"),
             ("max(place, end)", "end"),
             ("sorted(", "list("),
+            ("        if place + size <= begin:\n            break\n", ""),
             "return [0] * len(buffers)",
             "placed = []\n"
             "for size, first, last in buffers:\n"
@@ -64,5 +65,14 @@ TRIALS = {
         ),
         ("sort|order", ("taken = sorted(\n", "taken = list(\n")),
         ("max|farthest|nested|back", ("max(place, end)", "end")),
+        (
+            "gap|between|room",
+            "offsets = []\n"
+            "for i, (size, first, last) in enumerate(buffers):\n"
+            "    ends = [o + s for o, (s, f, l) in zip(offsets, buffers) if f <= last and "
+            "first <= l]\n"
+            "    offsets.append(max(ends, default=0))\n"
+            "return offsets",
+        ),
     ],
 }

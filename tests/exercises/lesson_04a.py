@@ -100,6 +100,11 @@ ANSWERS = {
             ("[operands, operands[::-1]]", "[operands]"),
             (" if target in commutative else [operands]", ""),
             ("bound.get(pattern, node) is node", "True"),
+            TRY_ALL.replace(" if bound.get(pattern, node) is node else []", ""),
+            TRY_ALL.replace(
+                "[bound | {pattern: node}] if bound.get(pattern, node) is node else []",
+                "[{pattern: node} | bound]",
+            ),
             (" is target and", " is not None and"),
             (" and len(node.args) == len(operands)", ""),
             ("{**bound, pattern: node}", "{pattern: node}"),
@@ -168,6 +173,17 @@ TRIALS = {
         ),
         ("commut|order", (" if target in commutative else [operands]", "")),
         ("same|bound|already|twice", ("if bound.get(pattern, node) is node:", "if True:")),
+        (
+            "same|bound|already|twice",
+            TRY_ALL.replace(" if bound.get(pattern, node) is node else []", ""),
+        ),
+        (
+            "same|bound|already|twice",
+            (
+                "if bound.get(pattern, node) is node:\n            yield {**bound, pattern: node}",
+                "yield bound if pattern in bound else {**bound, pattern: node}",
+            ),
+        ),
         ("number of|how many|length|count", (" and len(node.args) == len(operands)", "")),
         (
             "all|every|first solution|one",

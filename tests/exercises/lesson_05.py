@@ -101,6 +101,10 @@ TRIALS = {
             "one|multiply-add|twice|two",
             "return 2 * (size // stride) ** 2 * c_out * c_in // groups * kernel**2",
         ),
+        (
+            "c_out|outputs",
+            "return (size // stride) ** 2 * (c_out // groups) * (c_in // groups) * kernel**2",
+        ),
     ],
     "block_weights": [
         (

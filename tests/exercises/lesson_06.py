@@ -22,6 +22,7 @@ ANSWERS = {
             ("argsort()", "argsort(descending=True)"),
             (".abs()", ""),
             (".sum", ".amax"),
+            (".abs()", ".square()"),
             ("(1, 2, 3)", "(0, 2, 3)"),
             ("count", "count + 1"),
             "return list(range(count))",
@@ -59,6 +60,8 @@ ANSWERS = {
             ("columns=keep)", "columns=torch.arange(len(keep)))"),
             ("small.conv[2] = cut_conv(project, columns=keep)", "pass"),
             ("cut_norm(depthwise_norm, keep)", "nn.BatchNorm2d(len(keep))"),
+            ("cut_norm(depthwise_norm, keep)", "depthwise_norm"),
+            ("cut_norm(norm, keep)\n", "norm\n"),
             ("cut_norm(depthwise_norm, keep)", "cut_norm(norm, keep)"),
             ("cut_conv(depthwise, rows=keep)", "cut_conv(small.conv[0][0], rows=keep)"),
             ("cut_conv(expand, rows=keep)", "cut_conv(expand, rows=torch.arange(len(keep)))"),
@@ -94,6 +97,7 @@ TRIALS = {
         ("small|weak", "return W.abs().sum((1, 2, 3)).argsort(descending=True)[:count].tolist()"),
         ("axis|filter|output", "return W.abs().sum((0, 2, 3)).argsort()[:count].tolist()"),
         ("sum|largest|L1|add", "return W.abs().amax((1, 2, 3)).argsort()[:count].tolist()"),
+        ("L1|square|absolute", "return W.flatten(1).norm(dim=1).argsort()[:count].tolist()"),
     ],
     "loss_change": [
         (
@@ -112,6 +116,8 @@ TRIALS = {
             "keep|which|first",
             ("cut_conv(expand, rows=keep)", "cut_conv(expand, rows=torch.arange(len(keep)))"),
         ),
+        ("BatchNorm.*(second|both)", ("cut_norm(depthwise_norm, keep)", "depthwise_norm")),
+        ("BatchNorm.*(first|both)", ("cut_norm(norm, keep)\n", "norm\n")),
     ],
     "tie_channels": [
         ("root", ("parent[root(source)] = root(name)", "parent[source] = name")),
@@ -119,5 +125,13 @@ TRIALS = {
         ("depthwise", ('in ("depthwise", "same", "add")', 'in ("same", "add")')),
         ("add", ('in ("depthwise", "same", "add")', 'in ("depthwise", "same")')),
         ("input|reads", ("groups[root(inputs[0])][1]", "groups[root(name)][1]")),
+        (
+            "readers.*depthwise|depthwise.*reader",
+            (
+                'if kind == "conv":\n            groups',
+                'if kind in ("conv", "depthwise"):\n            groups',
+            ),
+        ),
+        ("without a writer|no writer|image", (" if group[0]]", "]")),
     ],
 }

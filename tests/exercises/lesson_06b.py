@@ -11,6 +11,8 @@ ANSWERS = {
             ("-len(W1) % multiple", "-len(W1) % 8"),
             ("[W1, rows]", "[rows, W1]"),
             ("[W2, columns]", "[columns, W2]"),
+            ("[W2, columns], 1)", "[W2, columns])"),
+            ("torch.cat([W2, columns], 1)", "torch.cat([W2, W2.new_zeros(more, len(W1), 1, 1)])"),
             ("b1.new_zeros(", "torch.ones(", "W2.new_zeros(", "torch.ones("),
             "return W1, b1, W2",
         ],
@@ -53,6 +55,14 @@ TRIALS = {
             "more = -len(W1) % multiple\n"
             "return F.pad(W1, [0] * 7 + [more]), F.pad(b1, [0, more]), W2",
         ),
+        (
+            "axis 1",
+            "more = -len(W1) % multiple\n"
+            "W1 = torch.cat([W1, torch.zeros(more, *W1.shape[1:])])\n"
+            "b1 = torch.cat([b1, torch.zeros(more)])\n"
+            "return W1, b1, torch.cat([W2, torch.zeros(more, *W2.shape[1:])])",
+        ),
+        ("beside.*axis 1", ("[W2, columns], 1)", "[W2, columns])")),
     ],
     "keep_blocks": [
         ("up|down", ("-(-least // multiple) * multiple", "least // multiple * multiple")),

@@ -1,3 +1,6 @@
+MADE = "    optimizer = torch.optim.SGD(student.parameters(), lr=rate, momentum=0.9)\n"
+ANEW = (MADE, "", "        for group in", "    " + MADE + "        for group in")
+
 ANSWERS = {
     "recalibrated_statistics": {
         "right": [
@@ -11,6 +14,7 @@ ANSWERS = {
             ("(0, 2, 3)", "(1, 2, 3)"),
             "b = batches[-1]; return b.mean((0, 2, 3)), b.var((0, 2, 3), correction=0)",
             "x = torch.cat(batches) + 0.01; return x.mean((0, 2, 3)), x.var((0, 2, 3))",
+            "x = torch.cat(batches); return x.mean((0, 2, 3)), x.var((0, 2, 3))",
         ],
         "base": "n = len(batches); return sum(b.mean((0, 2, 3)) for b in batches) / n, "
         "sum(b.var((0, 2, 3)) for b in batches) / n",
@@ -51,6 +55,7 @@ ANSWERS = {
             ("1 - step / len(batches)", "1"),
             ("1 - step / len(batches)", "1 - (step + 1) / len(batches)"),
             (", momentum=0.9", ""),
+            ANEW,
             ("return student.eval()", "return student"),
             ("distillation_loss(scores, wanted, 4.0)", "distillation_loss(wanted, scores, 4.0)"),
             ("with torch.no_grad():", "if True:"),
@@ -87,6 +92,10 @@ TRIALS = {
                 "return sum(b.mean((0, 2, 3)) for b in batches), "
                 "sum(b.var((0, 2, 3)) for b in batches)"
             ),
+        ),
+        (
+            "each batch.*average",
+            "x = torch.stack(batches)\nreturn x.mean((0, 1, 3, 4)), x.var((0, 1, 3, 4))",
         ),
     ],
     "distillation_loss": [
@@ -127,5 +136,7 @@ TRIALS = {
         ),
         ("eval", ("return student.eval()", "return student")),
         ("rate|falls", ("rate * (1 - step / len(batches))", "rate")),
+        ("optimizer.*(once|before the loop)", ANEW),
+        ("momentum", (", momentum=0.9", "")),
     ],
 }

@@ -1,5 +1,7 @@
 CLAMPED = ".clamp(0, 2**bits - 1)"
 ENDS = "values.min().clamp(max=0), values.max().clamp(min=0)"
+AVERAGED = "sum(b.min().clamp(max=0) for b in batches) / len(batches), "
+AVERAGED += "sum(b.max().clamp(min=0) for b in batches) / len(batches)"
 
 ANSWERS = {
     "choose_scale": {
@@ -57,6 +59,7 @@ ANSWERS = {
             ("return weight, mean", "return mean, weight"),
             "alive = variance >= 1e-8; return weight[alive], mean[alive]",
             "return weight, mean",
+            ("weight, mean = weight.clone(), mean.clone()", "pass"),
         ],
     },
     "round_per_channel": {
@@ -129,6 +132,7 @@ ANSWERS = {
             ("(low * share, high * share)", "(low, high * share)"),
             ("1, 36)", "1, 20)"),
             (".clamp(max=0)", "", ".clamp(min=0)", ""),
+            (ENDS, AVERAGED),
             ("zero_point, bits) - values", "zero_point, 8) - values"),
             "return torch.cat(batches).aminmax()",
         ],
@@ -178,6 +182,10 @@ TRIALS = {
         ("add|sign|plus", "return (torch.round(x / scale) - zero_point).clamp(0, 2**bits - 1)"),
         ("zero.point", "return torch.round(x / scale).clamp(0, 2**bits - 1)"),
         (
+            "round.*first|before you round",
+            "return torch.clamp((x / scale + zero_point).round(), 0, 2**bits - 1)",
+        ),
+        (
             r"2\*\*bits - 1|largest|one less|fewer|last code",
             "return (torch.round(x / scale) + zero_point).clamp(0, 2**bits)",
         ),
@@ -203,6 +211,10 @@ TRIALS = {
             "below|smaller|other|live|alive",
             "dead = variance > 1e-8; W, m = weight.clone(), mean.clone()\n"
             "W[dead] = 0; m[dead] = 0; return W, m",
+        ),
+        (
+            "clone",
+            "dead = variance < 1e-8; weight[dead] = 0; mean[dead] = 0; return weight, mean",
         ),
     ],
     "round_per_channel": [
@@ -268,5 +280,6 @@ TRIALS = {
             r"zero|\b0\b",
             ("values.min().clamp(max=0), values.max().clamp(min=0)", "values.min(), values.max()"),
         ),
+        ("all batches", (ENDS, AVERAGED)),
     ],
 }

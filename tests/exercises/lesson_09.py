@@ -59,6 +59,7 @@ ANSWERS = {
             ),
             "return int(total * multiplier / 2**shift)",
             "return (total * multiplier + (1 << (shift - 1)) - 1) >> shift",
+            ("(product >> shift) & 1", "product & 1"),
             "return (total >> shift) * multiplier",
             "q, rest = divmod(int(total) * int(multiplier), 2 ** int(shift))\n"
             "half = 2 ** (int(shift) - 1)\n"
@@ -83,6 +84,7 @@ ANSWERS = {
             ("- zero_in", "+ zero_in"),
             (" + bias", ""),
             ("codes.long()", "codes.to(torch.int8).long()"),
+            ("(codes.long() - zero_in)", "(codes - zero_in).long()"),
             (SUMS, "torch.round(total * (multiplier / 2**shift))"),
             "x = codes.to(torch.int8) @ weight.T\n"
             "return ((x.long() + bias) * multiplier / 2**shift).round().add(zero_out).clamp(0, "
@@ -171,6 +173,8 @@ TRIALS = {
             "p = torch.as_tensor(total * multiplier)\n"
             "return p.sign() * ((p.abs() + (1 << (shift - 1))) >> shift)",
         ),
+        ("odd", ("(product >> shift) & 1", "product % 2")),
+        ("half down", "return (total * multiplier + (1 << (shift - 1)) - 1) >> shift"),
     ],
     "integer_layer": [
         (
@@ -199,9 +203,19 @@ TRIALS = {
             "return (((total * multiplier) >> shift) + zero_out).clamp(0, 255).to(torch.uint8)",
         ),
         (
-            "clamp|last|after",
+            "clamp (last|after)",
             "total = (codes.long() - zero_in) @ weight.long().T + bias\n"
             "return (rescale(total, multiplier, shift).clamp(0, 255) + zero_out).to(torch.uint8)",
+        ),
+        (
+            "clamp (last|after)",
+            "total = (codes.long() - zero_in) @ weight.long().T + bias\n"
+            "return zero_out + rescale(total, multiplier, shift).clamp(0, 255)",
+        ),
+        (
+            "wrap.*before you subtract",
+            "total = (codes - zero_in).to(torch.int64) @ weight.long().T + bias\n"
+            "return (rescale(total, multiplier, shift) + zero_out).clamp(0, 255)",
         ),
     ],
     "integer_convolution": [
@@ -223,6 +237,7 @@ TRIALS = {
             ("multiplier[:, None, None], shift[:, None, None]", "multiplier[0], shift[0]"),
         ),
         ("zero_out", ("(rounded + zero_out)", "rounded")),
+        ("axis|shape", ("[:, None, None]", "")),
     ],
     "add_shortcut": [
         ("zero_residual", ("(residual.long() - zero_residual)", "residual.long()")),

@@ -134,7 +134,8 @@ TRIALS = {
     ],
     "learn_rounding": [
         ("nearest|output", "return scale * torch.round(W / scale)"),
-        ("scale", ("return scale * codes", "return codes")),
+        ("codes.*scale", ("return scale * codes", "return codes")),
+        ("codes.*scale", ("return scale * codes", "return codes", "range(3)", "range(5)")),
         ("row|sample", (".mean(0)", ".mean()")),
         ("error|smaller|better", ("errors[1] < errors[0]", "errors[1] > errors[0]")),
     ],

@@ -103,6 +103,7 @@ ANSWERS = {
         "wrong": [
             ("little", "big"),
             (" + 7) // 8", ") // 8"),
+            ('"little")', '"little")[: len(codes) * bits // 8]'),
             ("place * bits", "place * 8"),
             "return bytes(codes)",
             (" + 7) // 8", " + 8) // 8"),
@@ -237,6 +238,16 @@ TRIALS = {
     ],
     "pack_bits": [
         ("little|big|order", ('"little"', '"big"')),
+        (
+            "highest bit|lowest",
+            "text = ''.join(format(code, f'0{bits}b') for code in codes)\n"
+            "return bytes(int(text[i : i + 8].ljust(8, '0'), 2) for i in range(0, len(text), 8))",
+        ),
+        (
+            "highest bit|lowest",
+            "text = ''.join(format(code, f'0{bits}b') for code in codes) or '0'\n"
+            "return int(text, 2).to_bytes((len(codes) * bits + 7) // 8, 'big')",
+        ),
         (
             r"\bup\b|last byte|rest|left over",
             "stream = sum(code << (i * bits) for i, code in enumerate(codes))\n"

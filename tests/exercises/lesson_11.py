@@ -1,4 +1,18 @@
 UNPAIRED = "(one['right'].float().var() + dense.float().var()) ** 0.5"
+SORTED = "sorted(expected.keys() | found.keys())"
+ORDERS = (
+    "[*sorted(expected), *sorted(found.keys() - expected.keys())]",
+    "[*expected, *(name for name in found if name not in expected)]",
+    "[*sorted(found), *sorted(expected.keys() - found.keys())]",
+)
+AMONG_HOLDING = """
+holding = []
+for c in candidates:
+    d = c["right"].float() - dense.float()
+    if d.mean() - 1.96 * d.std() / len(d) ** 0.5 >= -drop:
+        holding.append(c["bytes"])
+return holding.index(min(holding)) if holding else None
+"""
 
 ANSWERS = {
     "measure_images": {
@@ -28,6 +42,7 @@ ANSWERS = {
             ('"missing"', '"x"', '"unexpected"', '"missing"', '"x"', '"unexpected"'),
             ("tuple(expected[name])", "sorted(expected[name])", "tuple(found", "sorted(found"),
             ("return problems", "return problems[:1]"),
+            *((SORTED, order) for order in ORDERS),
             ("sorted(expected.keys() | found.keys())", "sorted(expected.keys() & found.keys())"),
         ],
     },
@@ -44,6 +59,7 @@ ANSWERS = {
             ("min(holding", "max(holding"),
             (">= -drop", ">= drop"),
             ("=None", "=0"),
+            AMONG_HOLDING,
             (" if low(one) >= -drop", ""),
         ],
     },
@@ -117,6 +133,7 @@ TRIALS = {
             "both|missing|one of the two",
             ("expected.keys() | found.keys()", "expected.keys() & found.keys()"),
         ),
+        *(("sort", (SORTED, order)) for order in ORDERS),
     ],
     "smallest_that_holds": [
         (
@@ -127,6 +144,7 @@ TRIALS = {
         ("root|sqrt|number of images", ("d.std() / len(d) ** 0.5", "d.std()")),
         ("few|small|bytes", ("return min(holding", "return max(holding")),
         ("None", ("default=None", "default=0")),
+        ("position.*candidates", AMONG_HOLDING),
         ("sign|minus|negative|-drop", (">= -drop", ">= drop")),
         (
             "pair|each image|same images",
