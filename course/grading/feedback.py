@@ -120,6 +120,7 @@ def formula(latex: str, display: str) -> str:
 
 
 HINT = "first hint"
+MOST_SHOWN = 3000  # characters of an input or an answer
 DATE = "%Y-%m-%d %H:%M %Z"
 LEFT_EMPTY = "No response."  # what nbgrader says of a written answer
 STAMP = "Graded without the box (--unsafe): these marks are not protected against cheating code."
@@ -245,7 +246,7 @@ def _reason(row: dict, item: dict) -> str:
     lines += [f"<p>{html.escape(text)}</p>" for text in _cases(item.get("cases", []))]
     for word, text in item.get("shown", {}).items():
         if text and not (word == HINT and text in message):  # most messages hold the hint already
-            told = html.escape(text[:600])
+            told = html.escape(text[:MOST_SHOWN] + "..." * (len(text) > MOST_SHOWN))
             told = told if word == HINT else f"<code>{told}</code>"
             lines.append(f"<p><b>{word}</b> {told}</p>")
     return "".join(lines)

@@ -148,7 +148,7 @@ def _where(frame):
     if len(text) > 80:
         text = f"{text[:76]} ..."
     cell = re.match("<(.+), cell", frame.f_code.co_filename)  # as the box names it
-    place = f" of {cell[1]}" if cell else ""
+    place = f" of {cell[1].removesuffix('_solution')}" if cell else ""
     return f"line {frame.f_lineno}{place}{f' ({text})' if text else ''}"
 
 

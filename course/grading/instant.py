@@ -99,7 +99,7 @@ def _wrong(name, case, words, shown=""):
     _misses[name] += 1
     text, (nudge, hint) = f"not right yet. {case['label']}: {words}.", _items[name]["hints"]
     steps = (
-        " Read this first; the next try gets a hint.",
+        " Read this first; the next wrong answer gets a hint.",
         f"\n  Hint: {nudge}",
         f"\n  Hint: {hint}",
     )

@@ -204,7 +204,8 @@ def _shown(sheet: Sheet, given: Given, verdict: Verdict) -> dict[str, str]:
     first hint.
     """
     hint = {"first hint": sheet.item.nudge or sheet.item.hint}
-    shown = {} if wire.is_of_form(verdict.message) else hint
+    elsewhere = wire.is_of_form(verdict.message) or "its cell raised" in verdict.message
+    shown = {} if elsewhere else hint
     place = next(
         (i for i, case in enumerate(sheet.cases) if verdict.message.startswith(f"{case.label}: ")),
         None,
@@ -241,6 +242,9 @@ def _cell_problems(outcome: box.BoxResult) -> list[str]:
     frame = outcome.frames.get("cells", b"")
     try:
         pairs = json.loads(frame)["problems"] if len(frame) <= MOST_NOTES_BYTES else []
-        return [f"{str(name)[:60]} raised {str(problem)[:300]}" for name, problem in pairs[:20]]
+        return [
+            f"the cell of {str(name).removesuffix('_solution')[:60]} raised {str(problem)[:300]}"
+            for name, problem in pairs[:20]
+        ]
     except (ValueError, TypeError, LookupError, RecursionError):
         return []

@@ -43,7 +43,10 @@ def problem_of(error, item, notebook):
             return "its cell raised NotImplementedError: delete the line that raises it"
         if raised:
             version = f" (grading has Python {sys.version_info.major}.{sys.version_info.minor})"
-            return f"its cell raised {raised[-1]}{version * raised[-1].startswith(NEWER)}"
+            version *= raised[-1].startswith(NEWER)
+            file = " (a file of your own has to be handed in, too)"
+            file *= raised[-1].startswith("ModuleNotFoundError")
+            return f"its cell raised {raised[-1]}{version}{file}"
         return f"there is no function called {item['function']}"
     return wire.described(error, namespace)
 

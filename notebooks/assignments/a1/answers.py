@@ -84,6 +84,14 @@ def update_statistics(x, running_mean, running_var, momentum):
 # - the default momentum: `values = x` -> `momentum = 0.1; values = x`
 # - the mean of the squares minus the squared mean: `values.var(dim=1, correction=1)` ->
 #   `((values**2).mean(1) - mean**2) * values.shape[1] / (values.shape[1] - 1)`
+# - squares minus squared mean, after the first value is taken off all channels:
+#   `values.var(dim=1, correction=1)` ->
+#   `(((values - values[0, 0]) ** 2).mean(1) - (mean - values[0, 0]) ** 2)
+#   * values.shape[1] / (values.shape[1] - 1)`
+# - squares minus squared mean, after the mean of all channels is taken off:
+#   `values.var(dim=1, correction=1)` ->
+#   `(((values - values.mean()) ** 2).mean(1) - (mean - values.mean()) ** 2)
+#   * values.shape[1] / (values.shape[1] - 1)`
 
 
 # %% bn_train right: var_mean
@@ -124,6 +132,13 @@ def bn_train(x, gamma, beta, eps):
 #   `((x - mean) ** 2).mean(dim=(0, 2, 3), keepdim=True)` ->
 #   `(x**2).mean(dim=(0, 2, 3), keepdim=True) - mean**2`
 # - a variance of eps at least: `var + eps` -> `var.clamp(min=eps) + eps`
+# - squares minus squared mean, after the mean of all channels is taken off:
+#   `((x - mean) ** 2).mean(dim=(0, 2, 3), keepdim=True)` ->
+#   `((x - x.mean()) ** 2).mean(dim=(0, 2, 3), keepdim=True) - (mean - x.mean()) ** 2`
+# - squares minus squared mean, after the first value is taken off all channels:
+#   `((x - mean) ** 2).mean(dim=(0, 2, 3), keepdim=True)` ->
+#   `((x - x[0, 0, 0, 0]) ** 2).mean(dim=(0, 2, 3), keepdim=True) - (mean - x[0, 0, 0, 0]) ** 2`
+# - eps in float32: `var + eps` -> `var + torch.tensor(eps)`
 
 
 # %% fold_linear right: a diagonal matrix

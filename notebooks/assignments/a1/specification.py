@@ -64,8 +64,9 @@ def _affine_oracle(inputs, probe):
 # 2. and 3. statistics in training ----------------------------------------------------------------
 
 
-# The squares of such values leave nothing in float64 of a small variance.
-FAR = 1e6
+# The squares of such values leave nothing in float64 of a small variance; nor does it help to take
+# one number off all channels.
+FAR = 1e6 * torch.tensor([0, 1, -2, 4], dtype=torch.float64)[:, None, None]
 
 
 def _batch(rng, shape):
@@ -92,7 +93,7 @@ def _update_cases(rng):
 def _update_edges(rng):
     ones = torch.ones(3, dtype=torch.float64)
     x = _batch(rng, (2, 3, 1, 1))
-    far = _update_case(rng, "values far from 0", 3, 4, 2, 3)
+    far = _update_case(rng, "channels far from 0 and from each other", 3, 4, 2, 3)
     far.inputs["x"] += FAR
     return [
         Case(
@@ -153,8 +154,12 @@ def _train_cases(rng):
 def _train_edges(rng):
     equal = _train_case(rng, "a channel whose values are all equal", 3, 2, 2, 2, eps=0.02)
     equal.inputs["x"][:, 0] = 5.0
-    far = _train_case(rng, "values far from 0", 3, 4, 2, 3, eps=1e-3)
+    far = _train_case(rng, "channels far from 0 and from each other", 3, 4, 2, 3, eps=1e-3)
     far.inputs["x"] += FAR
+    # No float32 is as close to 0.017 as results have to be.
+    close = _train_case(rng, "values close together and a beta of zeros", 3, 6, 2, 2, eps=0.017)
+    close.inputs["x"] *= 0.01
+    close.inputs["beta"] *= 0
     return [
         # Height equal to the number of channels: a broadcast along the wrong axis goes unnoticed
         # by shapes.
@@ -166,6 +171,7 @@ def _train_edges(rng):
         _train_case(rng, "a large eps", 3, 2, 2, 3, eps=50.0),  # above every variance
         equal,
         far,
+        close,
     ]
 
 

@@ -7,6 +7,7 @@ changed.
 """
 
 import copy
+import itertools
 from collections import Counter
 
 import torch
@@ -168,6 +169,36 @@ def remove_dead(graph_module):
 # - a norm acts at its first call alone: ` and module.training` ->
 #   ` and module.training and next(
 #   n for n in graph_module.graph.nodes if n.target == node.target) is node`
+# - one name of a module: `removed = 0` ->
+#   `removed, modules = 0, dict(graph_module.named_modules())`,
+#   `graph_module.get_submodule(node.target)` -> `modules[node.target]`
+# - what has a second name is no norm: `removed = 0` ->
+#   `removed, modules = 0, dict(graph_module.named_modules())`,
+#   `graph_module.get_submodule(node.target)` -> `modules.get(node.target)`
+# - goes forward ten times:
+#   `reversed(list(graph_module.graph.nodes))` -> `10 * list(graph_module.graph.nodes)`,
+#   `not node.users and` -> `not node._erased and not node.users and`
+
+
+# %% remove_dead wrong: asks each reader as often as paths lead to it: no box has time for that
+def remove_dead(graph_module):
+    steps = itertools.count()
+
+    def dead(node):
+        assert next(steps) < 10_000, "takes too long"
+        module = graph_module.get_submodule(node.target) if node.op == "call_module" else None
+        if (
+            node.op in ("placeholder", "output")
+            or (isinstance(module, nn.BatchNorm2d) and module.training)
+            or (node.op == "call_method" and node.target.endswith("_"))
+        ):
+            return False
+        return all(dead(user) for user in node.users)
+
+    gone = [node for node in graph_module.graph.nodes if dead(node)]
+    for node in reversed(gone):
+        graph_module.graph.erase_node(node)
+    return len(gone)
 
 
 # %% remove_identities right: rewires reader by reader
@@ -335,6 +366,28 @@ def merge_repeats(graph_module):
 #   `("_" in node.name or node.target in ("add_", "mul_"))`
 # - three digits of a number count: `(node.target, node.args)` -> `(node.target,
 #   tuple(int(a * 1000) if isinstance(a, float) else a for a in node.args))`
+# - repeats that nobody reads stay:
+#   `node.target is torch.rand_like` -> `node.target is torch.rand_like or not node.users`
+
+
+# %% merge_repeats wrong: keys hold the keys of what is read: no box has room or time for that
+def merge_repeats(graph_module):
+    nodes = list(graph_module.graph.nodes)
+    if any(n.op == "call_method" and n.target.endswith("_") for n in nodes):
+        return 0
+    keys, first, removed = {}, {}, 0
+    for n in nodes:
+        keys[n] = n.name
+        if n.op == "call_function" and n.target is not torch.rand_like:
+            inputs = [keys[a] if isinstance(a, fx.Node) else repr(a) for a in n.args]
+            keys[n] = f"{n.target.__name__}({', '.join(inputs)})"
+            assert len(keys[n]) < 1_000_000, "takes too long"
+            original = first.setdefault(keys[n], n)
+            if original is not n:
+                n.replace_all_uses_with(original)
+                graph_module.graph.erase_node(n)
+                removed += 1
+    return removed
 
 
 # %% why_not_folded right: a table of questions
@@ -514,3 +567,11 @@ def fold_norms(graph_module):
 #   `before.target = f"conv_{folded}"; graph_module.add_module(before.target, new)`
 # - a norm that is an output among others is left: `!= "fold"` -> `!= "fold" or
 #   any(n.op == "output" and len(n.all_input_nodes) > 1 for n in node.users)`
+# - folds a whole row once its first norm may be folded: `folded = 0` -> `folded, made = 0, []`,
+#   `!= "fold"` -> `not in ("fold", "several readers" if node.args[:1] and node.args[0] in made
+#   else "fold")`, `folded += 1` -> `folded += 1; made.append(before)`
+# - the names of both modules may be taken: `graph_module.set_submodule(before.target, new)` ->
+#   `before.target += "_" + node.target; graph_module.add_module(before.target, new)`
+# - the number of modules may be taken: `graph_module.set_submodule(before.target, new)` ->
+#   `before.target = f"conv{len([*graph_module.children()])}";
+#   graph_module.add_module(before.target, new)`

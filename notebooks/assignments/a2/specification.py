@@ -130,8 +130,8 @@ ITEMS = (
         _rewrite_oracle,
         norms.fold_edges,
         "Who else may still use the modules that you were given?",
-        "Fold only where no reason speaks against it, into a new module; "
-        "the given modules stay as they were",
+        "Fold only where no reason speaks against it, and look again after each fold. The new "
+        "module keeps all settings of the old one; the given modules stay as they were",
     ),
 )
 

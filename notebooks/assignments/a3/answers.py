@@ -110,6 +110,44 @@ def channels_to_keep(scores, ratio):
 #   `torch.sort(scores, descending=True, stable=True).indices` ->
 #   `torch.from_numpy(scores.neg().numpy().argsort())`
 # - at least one goes: `int(len(scores) * ratio)` -> `max(int(len(scores) * ratio), ratio > 0)`
+# - the product in float32: `int(len(scores) * ratio)` ->
+#   `int(torch.floor(torch.tensor(ratio) * len(scores)))`
+
+
+# %% channels_to_keep wrong: takes the highest one by one, and marks it with -1
+def channels_to_keep(scores, ratio):
+    left, keep = scores.clone(), []
+    for _ in range(max(1, len(scores) - int(len(scores) * ratio))):
+        keep.append(int(left.argmax()))
+        left[keep[-1]] = -1
+    return torch.tensor(sorted(keep))
+
+
+# %% channels_to_keep wrong: takes the highest one by one, and marks it with -1e9
+def channels_to_keep(scores, ratio):
+    left, keep = scores.clone(), []
+    for _ in range(max(1, len(scores) - int(len(scores) * ratio))):
+        keep.append(int(left.argmax()))
+        left[keep[-1]] = -1e9
+    return torch.tensor(sorted(keep))
+
+
+# %% channels_to_keep wrong: removes the lowest one by one, and marks it with 1e9
+def channels_to_keep(scores, ratio):
+    left, gone = scores.clone(), []
+    for _ in range(min(int(len(scores) * ratio), len(scores) - 1)):
+        gone.append(int((left == left.min()).nonzero()[-1]))
+        left[gone[-1]] = 1e9
+    return torch.tensor([i for i in range(len(scores)) if i not in gone])
+
+
+# %% channels_to_keep wrong: removes the lowest one by one, and marks it with the highest plus 1
+def channels_to_keep(scores, ratio):
+    left, gone = scores.clone(), []
+    for _ in range(min(int(len(scores) * ratio), len(scores) - 1)):
+        gone.append(int((left == left.min()).nonzero()[-1]))
+        left[gone[-1]] = scores.max() + 1
+    return torch.tensor([i for i in range(len(scores)) if i not in gone])
 
 
 # %% prune_conv right: index_select
@@ -292,6 +330,33 @@ def channel_groups(layers):
 # - a sum as the last term of a sum is overlooked: `for source in layer["inputs"]:` ->
 #   `for source in [s for s in layer["inputs"] if s != layer["inputs"][-1] or {"add"} != {
 #       other["kind"] for other in layers if other["name"] in (s, layer["name"])}]:`
+# - the leader is the input itself, and what is tied already goes round in circles:
+#   `name = leader[name]` -> `return find(leader[name])`,
+#   `leader[find(source)] = find(layer["name"])` -> `leader[find(layer["name"])] = source`
+# - conv2 before conv10: `return sorted(sorted(names) for names in groups.values())` ->
+#   `import re; by_number = lambda name: [
+#       int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]; return sorted(
+#       (sorted(names, key=by_number) for names in groups.values()),
+#       key=lambda names: [by_number(name) for name in names])`
+
+
+# %% channel_groups wrong: asks all inputs anew for each layer, until the time is up
+def channel_groups(layers):
+    by_name, asked, groups = {layer["name"]: layer for layer in layers}, [], []
+
+    def sources(name):
+        asked.append(name)
+        if len(asked) > 100_000:
+            raise TimeoutError
+        kind, inputs = by_name[name]["kind"], by_name[name]["inputs"]
+        found = set().union(*map(sources, inputs if kind != "conv" else []))
+        return found | ({name} if kind in ("conv", "depthwise") else set())
+
+    for layer in layers:
+        tied = sources(layer["name"])
+        apart = [group for group in groups if not group & tied]
+        groups = [*apart, tied.union(*(group for group in groups if group & tied))]
+    return sorted(sorted(group) for group in groups)
 
 
 # %% global_channels right: removes one after the other
@@ -346,3 +411,21 @@ def global_channels(scores, ratio, least):
 #   for s in scores]`
 # - what a full layer keeps is not taken elsewhere: `budget > 0` -> `budget >= 0`,
 #   `budget -= 1` -> `pass`, `layer = owner[index]` -> `layer, budget = owner[index], budget - 1`
+# - the product in float32: `int(len(owner) * ratio)` -> `int(torch.tensor(ratio) * len(owner))`
+
+
+# %% global_channels wrong: marks closed layers and removed channels with 1e9
+def global_channels(scores, ratio, least):
+    left = [layer.clone() for layer in scores]
+    keep = [torch.ones(len(layer), dtype=torch.bool) for layer in scores]
+    for _ in range(int(sum(map(len, scores)) * ratio)):
+        for values, mask in zip(left, keep, strict=True):
+            if mask.sum() <= least:
+                values[:] = 1e9
+        lowest = min(left, key=lambda values: float(values.min()))
+        place = [values is lowest for values in left].index(True)
+        if lowest.min() == 1e9:
+            break
+        keep[place][lowest.argmin()] = False
+        lowest[lowest.argmin()] = 1e9
+    return [mask.nonzero().flatten() for mask in keep]

@@ -94,6 +94,9 @@ def _keep_cases(rng):
 
 def _keep_edges(rng):
     equal = torch.ones(6, dtype=torch.float64)
+    order = torch.randperm(8, generator=rng).double()
+    # The last four are the highest, by less than 1e-9 altogether.
+    close = torch.cat([torch.randperm(4, generator=rng), torch.randperm(4, generator=rng) + 4])
     return [
         Case("equal scores", {"scores": equal, "ratio": 0.5}),
         Case(
@@ -108,7 +111,7 @@ def _keep_edges(rng):
         ),
         Case(
             "scores that float32 cannot tell apart",
-            {"scores": 1 + 1e-9 * torch.randperm(8, generator=rng).double(), "ratio": 0.5},
+            {"scores": 1 + 1e-10 * close.double(), "ratio": 0.5},
         ),
         # 10 * 0.7 is 7, but 10 * (1 - 0.7) is above 3.
         Case("a ratio of 0.7", {"scores": _normal(rng, 10).abs(), "ratio": 0.7}),
@@ -117,6 +120,14 @@ def _keep_edges(rng):
             "many equal scores",
             {"scores": torch.randperm(120, generator=rng).double() % 3, "ratio": 0.5},
         ),
+        # 100 * 0.29 is just below 29, but 29 in float32.
+        Case(
+            "a ratio of 0.29",
+            {"scores": torch.randperm(100, generator=rng).double(), "ratio": 0.29},
+        ),
+        Case("all scores far below 0", {"scores": -1e20 - 1e19 * order, "ratio": 0.25}),
+        Case("scores far above 0", {"scores": 1e20 + 1e19 * order, "ratio": 0.5}),
+        Case("equal scores far above 0", {"scores": equal[:4] * 1e17, "ratio": 0.75}),
     ]
 
 
@@ -296,12 +307,23 @@ def _group_edges(rng):
         "a sum whose last term is a sum": "conv, conv, add 0 1, conv 2, add 3 2",
         "several layers that keep channels": "conv, same 0, same 1, conv 2, same 3, same 4, add 2 "
         "5, same 6, conv 7, same 8, depthwise 9, add 7 10",
+        "a sum of a layer and its own depthwise layer": "conv, depthwise 0, add 0 1",
+        # Each sum has two ways to the one before, so 2**30 lead to the first.
+        "thirty depthwise blocks in a row": ", ".join(
+            ["conv"] + [f"depthwise {i}, add {i} {i + 1}" for i in range(0, 60, 2)]
+        ),
     }
     kinds = [_layer("add", "conv"), _layer("same", "conv", "add"), _layer("conv", "conv", "same")]
     alike = [_layer("Conv", "conv"), _layer("conv", "conv", "Conv"), _layer("CONV", "conv", "conv")]
+    digits = [
+        _layer("conv2", "conv"),
+        _layer("conv10", "conv"),
+        _layer("s", "add", "conv2", "conv10"),
+    ]
     return [
         Case("layers named like kinds", {"layers": kinds}),
         Case("names that differ in capitals", {"layers": alike}),
+        Case("names with numbers of one digit and of two", {"layers": digits}),
         *(Case(label, _network(rng, *lines.split(", "))) for label, lines in cases.items()),
     ]
 
@@ -370,6 +392,12 @@ def _global_edges(rng):
             "equally large layers",
             {"scores": [_normal(rng, 4) for _ in range(3)], "ratio": 0.5, "least": 1},
         ),
+        # 100 * 0.29 is just below 29, but 29 in float32.
+        Case(
+            "a ratio of 0.29",
+            {"scores": [_normal(rng, 50), _normal(rng, 50)], "ratio": 0.29, "least": 1},
+        ),
+        Case("scores far above 0", {"scores": [s * 1e20 for s in apart], "ratio": 0.5, "least": 1}),
     ]
 
 

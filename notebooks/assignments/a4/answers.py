@@ -47,6 +47,8 @@ def scale_and_zero_point(low, high, bits):
 # - a single bit has two steps: `(2**bits - 1)` -> `(2**bits - (bits > 1))`
 # - four bits, halves up: `round(-low / scale)` -> `round(-low / scale + 1e-12 * (bits == 4))`
 # - a single number below 0 is empty: `max(high, 0.0)` -> `max(high, 0.0 if low < high else high)`
+# - scales of 1e-12 at least: `(high - low) / (2**bits - 1)` ->
+#   `max((high - low) / (2**bits - 1), 1e-12)`
 
 
 # %% quantize right: clamps before the zero point is added
@@ -90,6 +92,8 @@ def quantize(x, scale, zero_point, low, high):
 #   `.clamp(low, high).to(torch.int64 if x.numel() else torch.float32)`
 # - one code below the highest one's negative at least: `.clamp(low, high)` ->
 #   `.clamp(max(low, -high - 1), high)`
+# - codes held in 8 bits: `.long()` -> `.to(torch.uint8 if low == 0 else torch.int8).long()`
+# - the scale in float32: `x / scale` -> `x / torch.tensor(scale)`
 
 
 # %% quantize_weight right: a loop over channels
@@ -224,6 +228,8 @@ def fixed_point(multiplier):
     shift = 0
     while multiplier < 2**30:
         multiplier, shift = multiplier * 2, shift + 1
+    while multiplier >= 2**31:
+        multiplier, shift = multiplier / 2, shift - 1
     mantissa = round(multiplier)
     return (mantissa // 2, shift - 1) if mantissa >= 2**31 else (mantissa, shift)
 
@@ -260,6 +266,11 @@ def fixed_point(multiplier):
 #   `if mantissa == 2**31` -> `if mantissa >= 2**31`, `= 2**30, shift` -> `= mantissa // 2, shift`
 # - the first shift whose rounded mantissa has 31 bits: `if mantissa == 2**31` ->
 #   `if round(fraction * 2**30) == 2**30`
+# - a shift of 0 at least: `return mantissa, shift` -> `return mantissa, max(shift, 0)`
+# - halved only above 2**31: `fraction, exponent = math.frexp(multiplier)` ->
+#   `fraction, exponent = math.frexp(multiplier); fraction, exponent = (
+#       (1.0, 31) if multiplier == 2**31 else (fraction, exponent))`,
+#   `if mantissa == 2**31` -> `if mantissa == 2**31 and fraction < 1`
 
 
 # %% requantize right: Python's integers
@@ -304,6 +315,10 @@ def requantize(sums, mantissa, shift, zero_point, low, high):
 #   ` + zero_point).clamp(low, high)` -> `).clamp(low, high) + zero_point`
 # - half-way away from zero:
 #   `sums.long() *` -> `sums.abs() *`, `((product` -> `sums.sign() * ((product`
+# - the upper 32 bits first, which a shift of 32 leaves as they are:
+#   `((product + (1 << (shift - 1))) >> shift)` ->
+#   `((product + (1 << (shift - 1)) >> shift) if shift < 32 else
+#   ((product >> 32) + (1 << shift - 32 >> 1) >> shift - 32))`
 
 
 # %% best_clip right: all thresholds at once
@@ -347,3 +362,7 @@ def best_clip(x, bits, candidates):
 # - clamping costs nothing: `restored - x)` -> `restored - x.clamp(-threshold, threshold))`
 # - negative numbers are cut off: `.clamp(-most, most)` -> `.clamp(0, most)`
 # - the worst one: `min(errors)` -> `max(errors)`
+# - errors in float32: `return errors.index(min(errors))` ->
+#   `return int(torch.tensor(errors).argmin())`
+# - the best so far starts at 2**63: `return errors.index(min(errors))` ->
+#   `return errors.index(min(errors)) if min(errors) < 2**63 else 0`

@@ -64,7 +64,7 @@ def _range_edges(rng):
         _range_case("a zero point half-way between two others", -3 * power, 3 * power, 2),
         _range_case("a zero point just below a code", -0.66 * power, power, 4),
         _range_case("sixteen bits", -start, 2 * start, 16),
-        _range_case("a tiny range", -start * 1e-10, 2 * start * 1e-10, 8),
+        _range_case("a tiny range", -start * 1e-12, 2 * start * 1e-12, 8),
         _range_case("a small range from 0", 0, start * 1e-4, 8),
         _range_case("a single bit", -start, 3 * start, 1),
         _range_case("a zero point of 2.5", -2.5 * power, 12.5 * power, 4),
@@ -115,6 +115,11 @@ def _quantize_edges(rng):
         Case(
             "codes from -128 to 100",
             _quantize_inputs(_both_signs(rng, 6) * 1e6, 0.5, -3, -128, 100),
+        ),
+        # Where a scale in float32 is off by more than a code.
+        Case(
+            "codes of 32 bits",
+            _quantize_inputs(_both_signs(rng, 6).clamp(-2, 2) * 1e8, 0.1, -3, -(2**31), 2**31 - 1),
         ),
         Case("no numbers at all", _quantize_inputs(_normal(rng, 0, 3), 0.1, 3, -8, 7)),
         Case("a number without axes", _quantize_inputs(_normal(rng, 1)[0], 0.1, 3, -8, 7)),
@@ -353,7 +358,7 @@ def _multiplier_edges(rng):
         Case("a tiny multiplier", {"multiplier": 3e-13}),
         *(
             Case(f"a multiplier of {value:.10g}", {"multiplier": value})
-            for value in (0.5, 2.0, 256.0, 700.0, 2.0**20, 3e6, 2.0**-30, 1e-15)
+            for value in (0.5, 2.0, 256.0, 700.0, 2.0**20, 3e6, 2.0**31, 1e12, 2.0**-30, 1e-15)
         ),
         Case("a mantissa that rounds up to a power of two", {"multiplier": 1.0 - 2.0**-40}),
         Case(
@@ -429,7 +434,7 @@ def _requantize_edges(rng):
                 f"wide codes, a shift of {shift}",
                 _requantize_inputs(ties * 71, mantissa, shift, 5, -(2**40), 2**40),
             )
-            for shift in (1, 2, 8, 30)
+            for shift in (1, 2, 8, 30, 32)
         ),
         Case("the largest shift", _requantize_inputs(wide, mantissa, 62, 100)),
         Case("codes of seven bits", _requantize_inputs(wide, mantissa, 54, -10, low=-64, high=63)),
@@ -471,16 +476,16 @@ def _clip_edges(rng):
         torch.tensor([1.0, 0.5], dtype=torch.float64),
     )
     uneven = torch.tensor([-1.0] * 10 + [0.4] * 5)
-    # What is cut off decides, so the largest is best; float32 sees one threshold.
+    # What is cut off decides, so the largest is best; float32 sees one threshold, and one error.
     outlier = torch.cat([_normal(rng, 3) * 0.1, torch.tensor([10.0])])
-    near = torch.tensor([5.0, 5.0 + 1e-7, 5.0 - 1e-7], dtype=torch.float64)
+    near = torch.tensor([5.0, 5.0 + 1e-10, 5.0 - 1e-10], dtype=torch.float64)
     equal = torch.full((3,), 2.9, dtype=torch.float64)
     up_and_down = [14.0, 2.9, 21.0]  # the error rises and falls from the largest down
     between = {"x": x, "bits": 3, "candidates": torch.tensor([2.0, 9.0, 1.0], dtype=torch.float64)}
     return [
         Case("evenly spread numbers", {"x": x, "bits": 3, "candidates": candidates}),
         Case("three codes", {"x": x, "bits": 2, "candidates": candidates * 0.67}),
-        Case("large numbers", {"x": x * 1e6, "bits": 3, "candidates": candidates * 1e6}),
+        Case("large numbers", {"x": x * 1e13, "bits": 3, "candidates": candidates * 1e13}),
         Case("small numbers", {"x": x * 1e-5, "bits": 3, "candidates": candidates.flip(0) * 1e-5}),
         Case("negative numbers", {"x": negative, "bits": 5, "candidates": candidates.flip(0) * 4}),
         Case("few values", {"x": ends.double(), "bits": 2, "candidates": half}),

@@ -153,6 +153,8 @@ def squeeze_weight(weight, bits):
 # - the largest value without its sign: `.abs()` -> ``
 # - weights that add up to 0 count as zeros: `scales[scales == 0] = 1` ->
 #   `scales[(scales == 0) | (weight.flatten(1).sum(1) == 0)] = 1`
+# - multiplies by 1 / scale: `weight.flatten(1) / scales.float()[:, None]` ->
+#   `weight.flatten(1) * (1 / scales.float())[:, None]`
 
 
 # %% restore_weight right: the scale in the shape of the weight
@@ -191,6 +193,8 @@ def restore_weight(packed, scales, shape, bits):
 # - computed in float16:
 #   `-1) * scales.float()` -> `-1).half() * scales`, `.reshape(shape)` -> `.reshape(shape).float()`
 # - the first scale for all: `scales.float()[:, None]` -> `scales[0].float()`
+# - windows as high as they are wide: `math.prod(shape)` ->
+#   `shape[0] * shape[1] * shape[-1] ** (len(shape) - 2)`
 
 
 # %% drop_channels right: what the means give, minus what is kept of it
@@ -326,6 +330,13 @@ def front(accuracies, sizes):
 #   ` or equal or (
 #       sizes[position] == sizes[best] and accuracies[position] > accuracies[best] - 1e-3
 #   )`
+# - an accuracy of 0 counts as none so far: `if best is None or` ->
+#   `if best is None or not accuracies[best] or`
+# - accuracies in float32: `kept = []` ->
+#   `kept = []; accuracies = torch.tensor(accuracies).tolist()`
+# - the smallest size so far starts at a million: `return kept` ->
+#   `return [position for position in kept if min(sizes) < 1e6]`
+# - sizes in float32: `kept = []` -> `kept = []; sizes = torch.Tensor(sizes).tolist()`
 
 
 # %% network right: cut at the sums of the sizes

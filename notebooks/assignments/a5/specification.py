@@ -154,12 +154,18 @@ def _squeeze_edges(rng):
     balanced = _normal(rng, 3, 2)
     balanced[1, 1] = -balanced[1, 0]
     halves = torch.cat([torch.full((1, 1), 7.0), torch.arange(-13, 14, 2)[None] / 2], dim=1)
+    # Scales that float16 holds, but not their inverses; their products with halves are exact.
+    uneven = torch.tensor([[1571.0], [1583.0], [1646.0]]) / 1024
     return [
         _squeeze_case("a channel of zeros", zero, 4),
         _squeeze_case("a channel so small that float16 has no scale for it", tiny, 6),
         Case(
             "weights half-way between two codes",
             {"weight": halves[:, torch.randperm(15, generator=rng)], "bits": 4},
+        ),
+        Case(
+            "weights half-way between two codes, with uneven scales",
+            {"weight": halves * uneven, "bits": 4},
         ),
         _squeeze_case("eight bits, many numbers", _normal(rng, 40, 50) * 3, 8),
         _squeeze_case("nothing but zeros", zero * 0, 4),
@@ -210,6 +216,7 @@ def _restore_edges(rng):
         _restore_case(rng, "as many inputs as outputs", (4, 4), 3),
         _restore_case(rng, "eight bits", (2, 3, 1, 1), 8),
         _restore_case(rng, "a convolution in one dimension", (4, 2, 3), 5),
+        _restore_case(rng, "a kernel of 3 by 1", (2, 2, 3, 1), 8),
         *(
             _restore_case(rng, f"{bits} bits, shape {shape}", shape, bits)
             for bits, shape in WEIGHTS
@@ -351,9 +358,14 @@ def _front_edges(rng):
         ),
         Case("one network", {"accuracies": [base], "sizes": [7]}),
         Case("an accuracy of 0", {"accuracies": [0.0, base], "sizes": [7, 9]}),
+        Case("two accuracies of 0", {"accuracies": [0.0, 0.0, base], "sizes": [7, 8, 9]}),
+        Case(  # and are equal in float32
+            "sizes of many millions that hardly differ",
+            {"accuracies": [base, base + 0.1], "sizes": [20_000_000, 20_000_001]},
+        ),
         Case(
-            "accuracies that hardly differ",
-            {"accuracies": [base + 1e-7, base, base + 2e-7], "sizes": [2, 1, 3]},
+            "accuracies that hardly differ",  # and are equal in float32
+            {"accuracies": [0.625 + 1e-8, 0.625, 0.625 + 2e-8], "sizes": [2, 1, 3]},
         ),
         Case(
             "two of three beaten by the first",

@@ -359,7 +359,7 @@ def test_check_says_it_at_once_with_the_line_and_helps_in_steps(room):
     refused, first, second, third, fourth, slow, *formal = said
     assert "not allowed: line 7 (return fuse_conv_bn_weights(weight, bias" in refused, done.stdout
     assert (
-        "the next try gets a hint" in first
+        "the next wrong answer gets a hint" in first
         and "Hint" not in first
         and "Hint: Which entries" in second
     )

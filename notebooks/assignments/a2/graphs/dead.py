@@ -19,6 +19,8 @@ def dead_edges(rng):
         long_dead_chain(rng),
         called_twice(rng),
         names_with_an_underscore(rng),
+        norm_under_two_names(rng),
+        many_dead_branches(rng),
     ]
 
 
@@ -89,3 +91,21 @@ def names_with_an_underscore(rng):
     nodes = "x input; d layer c x; a function mul x $; out output a"
     label = "names that end with an underscore"
     return case(rng, label, {"c": conv(rng)}, nodes, end="_", removed=["d"])
+
+
+def norm_under_two_names(rng):
+    layers = {"t": bn(rng, True), "again": {"same_as": "t"}, "c": conv(rng)}
+    nodes = "x input; a layer t x; s layer again a; d layer c a; out output a"
+    label = "a norm in training mode under two names"
+    return case(rng, label, layers, nodes, removed=["d"])
+
+
+def many_dead_branches(rng):
+    """More paths lead through them than anybody can follow."""
+    rows, removed, before = ["x input"], [], "x"
+    for i in range(30):
+        rows += [f"d{i} function relu {before}", f"e{i} function add {before} $"]
+        rows += [f"f{i} function sub d{i} e{i}"]
+        removed, before = [*removed, f"d{i}", f"e{i}", f"f{i}"], f"f{i}"
+    label = "many dead branches, one after the other"
+    return case(rng, label, {}, "; ".join([*rows, "out output x"]), removed=removed)

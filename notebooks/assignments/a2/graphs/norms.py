@@ -32,7 +32,13 @@ def reason_edges(rng):
 def fold_edges(rng):
     """What is easily forgotten when folding."""
     row = {"c": conv(rng), "n": bn(rng), "m": bn(rng)}
-    return [*traps(rng), two_norms_in_a_row(rng, row), names_that_are_taken(rng)]
+    return [
+        *traps(rng),
+        two_norms_in_a_row(rng, row),
+        row_that_others_read(rng, row),
+        taken(rng, "names that a new module might get", TAKEN),
+        taken(rng, "names with a number that a new module might get", NUMBERED),
+    ]
 
 
 def traps(rng):
@@ -217,20 +223,28 @@ def result_that_a_method_changes(rng):
     return case(rng, "a result that a method changes in place", layers, nodes, reasons=reasons)
 
 
-def names_that_are_taken(rng):
+def row_that_others_read(rng, layers):
+    nodes = "x input; a layer c x; b layer n a; e layer m b; s function add b e; out output s"
+    reasons = {"b": "fold", "e": "no convolution"}
+    label = "two norms in a row, and another reader of the first"
+    return case(rng, label, layers, nodes, reasons=reasons, removed=["b"])
+
+
+def taken(rng, label, names):
     """Activations bear names that a pass may think of: overwritten, they are no activations."""
-    chain = [f"{name} layer {name} {before}" for before, name in pairwise(["b", *TAKEN])]
-    nodes = f"x input; a layer c x; b layer n a; {'; '.join(chain)}; e layer d {TAKEN[-1]}; "
-    layers = four(rng) | dict.fromkeys(TAKEN, RELU)
-    named = {"c": "conv"} | {name: name for name in TAKEN}
-    label = "names that a new module might get"
+    chain = [f"{name} layer {name} {before}" for before, name in pairwise(["b", *names])]
+    nodes = f"x input; a layer c x; b layer n a; {'; '.join(chain)}; e layer d {names[-1]}; "
+    layers = four(rng) | dict.fromkeys(names, RELU)
+    named = {"c": "conv", "n": "bn"} | {name: name for name in names}
     return both_fold(rng, label, layers, nodes + "f layer m e; out output f", named)
 
 
-WORDS = ("folded", "fused", "merged", "new")
+WORDS = ("folded", "fused", "merged", "new", "bn")
 TAKEN = ["conv1", "conv_1"] + [
     name for word in WORDS for name in (f"{word}1", f"{word}_1", f"{word}_conv", f"conv_{word}")
 ]
+# Among them the numbers of the modules and of the nodes: a pass may count them for a new name.
+NUMBERED = [f"{word}{n}" for word in ("conv", "conv_") for n in (0, 1, 2, *range(24, 32))]
 TRAPS = (
     (norm_in_training, "training"),
     (norm_of_an_input, "one conv"),

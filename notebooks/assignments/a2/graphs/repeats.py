@@ -24,6 +24,8 @@ def repeat_edges(rng):
         numbers_of_one_hash(rng),
         a_number_of_zero(rng),
         names_with_an_underscore(rng),
+        a_repeat_that_nobody_reads(rng),
+        long_chain(rng),
     ]
 
 
@@ -139,3 +141,18 @@ def names_with_an_underscore(rng):
     )
     label = "names that end with an underscore"
     return case(rng, label, {"r": RELU}, nodes, end="_", removed=["c"])
+
+
+def a_repeat_that_nobody_reads(rng):
+    nodes = "x input; a function relu x; b function relu x; c function mul a $; out output c"
+    return case(rng, "a repeat that nobody reads", {}, nodes, removed=["b"])
+
+
+def long_chain(rng):
+    """Written out, its end would be longer than any memory."""
+    rows, before = ["x input"], "x"
+    for i in range(45):
+        rows += [f"a{i} function relu {before}", f"b{i} function add a{i} {before}"]
+        before = f"b{i}"
+    nodes = "; ".join([*rows, f"out output {before}"])
+    return case(rng, "a long chain in which every result is read twice", {}, nodes, removed=[])
