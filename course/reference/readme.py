@@ -141,7 +141,7 @@ def block(table: pd.DataFrame) -> str:
     )
     busy = (speeds().load > BUSY).any()
     notes += " (measured on a machine that was busy with other work)." if busy else "."
-    small = pd.read_csv(FOLDER / "tiny.csv").set_index("stage").accuracy["dense"]
+    small = load(FOLDER / "tiny.csv").set_index("stage").accuracy["dense"]
     minutes = pd.read_csv(FOLDER / "tiny_training.csv").seconds.sum() / 60
     notes += (
         " The small network that you train in lesson 05 has"

@@ -99,6 +99,15 @@ def test_a_network_is_found_after_a_change_of_folder(result_of):
     assert row["points"] > 0, row
 
 
+def test_a_file_that_is_missing_is_asked_for_and_its_cell_goes_by_the_exercise(result_of):
+    sources = {"fold_conv_solution": "from tools import fold_conv"}
+    result = result_of(A1, sources, {}, items=["fold_conv"])
+    row = result["items"]["fold_conv"]
+    assert "No module named 'tools' (a file of your own has to be handed in, too)" in row["message"]
+    assert "first hint" not in row.get("shown", {})  # it would speak of the exercise
+    assert any("the cell of fold_conv raised" in note for note in result["notes"]), result["notes"]
+
+
 NEWER = 'def fold_conv(weight, bias, a, b):\n    return f"{"a"}"'
 
 

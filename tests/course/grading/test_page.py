@@ -155,6 +155,12 @@ def test_a_text_that_waits_is_not_called_empty():
     assert feedback._reason(row, {}) == "" and feedback._reason(row | {"waiting": False}, {})
 
 
+def test_what_is_cut_off_says_so():
+    row = {"points": 0.0, "of": 8.0, "comment": "", "waiting": False}
+    told = {size: feedback._reason(row, {"shown": {"got": "7" * size}}) for size in (3000, 3001)}
+    assert "7" * 3000 + "</code>" in told[3000] and "7" * 3000 + "...</code>" in told[3001]
+
+
 def test_where_a_share_is_earned_no_case_is_called_wrong():
     assert feedback._cases([["first", 0.25], ["second", 0.3]]) == []
 
