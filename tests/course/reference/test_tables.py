@@ -157,7 +157,7 @@ def place(tmp_path, monkeypatch):
         "PAGE": tmp_path / "page.md",
         "FIGURE": tmp_path / "chart.svg",
     }
-    names |= {"RESULTS": results, "load": lambda: reference.load(results)}
+    names |= {"RESULTS": results, "load": lambda path=results: reference.load(path)}
     changes = [
         (readme, names),
         (headline, {"SHOWN": {"dense": "big", "little": "small"}}),
