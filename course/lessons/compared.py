@@ -32,4 +32,5 @@ def gain(first: torch.Tensor, second: torch.Tensor) -> str:
     low, high = points.mean().item() - half, points.mean().item() + half
     few = points.count_nonzero() < DISAGREEMENTS
     verdict = ": too close to call" if few or low <= 0 <= high else ""
-    return f"{points.mean():+.1f} points ({low:+.1f} to {high:+.1f}){verdict}"
+    # z: no "-0.0"
+    return f"{points.mean():+z.1f} points ({low:+z.1f} to {high:+z.1f}){verdict}"

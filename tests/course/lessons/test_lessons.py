@@ -165,5 +165,7 @@ def test_networks_compared_on_the_same_images_and_when_that_says_nothing():
     nine[:9] = 0
     hundred[:100] = 0
     assert lessons.gain(torch.ones(1000), nine).endswith("too close to call")  # nine disagreements
+    one_lost = torch.cat((torch.zeros(1), torch.ones(9999)))
+    assert lessons.gain(one_lost, torch.ones(10_000)).startswith("+0.0 points (+0.0 to")
     assert not lessons.gain(torch.ones(1000), hundred).endswith("call")
     assert lessons.gain(hundred.roll(20), hundred).endswith("too close to call")
