@@ -49,16 +49,17 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
         f"{s!r} in submitted/ was left out: rename the folder to letters and digits"
         for s in sorted(odd)
     ]
-    lines += _late_or_not(room, name) + unsettled(room, name)
+    lines += late_or_not(room, name) + unsettled(room, name)
     shown = [f"  {handed_in.shown(line, 500)}" for line in lines]
     return ["Please look at these before the marks go out:", *shown] if lines else []
 
 
-def _late_or_not(room: Classroom, assignment: str) -> list[str]:
+def late_or_not(room: Classroom, assignment: str) -> list[str]:
     """Where Canvas and the class list say different things."""
     people = roster.everybody(room, assignment)
     return [
-        f"{student}: Canvas says late, but late_days_{assignment} in {roster.FILE} says in time"
+        f"{student}: Canvas says late, but late_days_{assignment} in {roster.FILE} is empty or 0,"
+        " which means in time: write the days there"
         for student in room.students(assignment)
         if collect.by_canvas(room, student)
         and not collect.came_in_time(room, assignment, student)

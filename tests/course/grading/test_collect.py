@@ -20,7 +20,7 @@ from course.grading import feedback, intake, roster
 from course.grading.classroom import Classroom, name_of, write
 from course.grading.collect import UNREADABLE, arrival, collect, remarks
 from course.grading.handed_in import MOST_FILES_BYTES, fingerprint
-from course.grading.noteworthy import _late_or_not
+from course.grading.noteworthy import late_or_not
 
 
 @pytest.fixture
@@ -537,7 +537,7 @@ def test_files_that_canvas_delivers_one_by_one_are_one_hand_in_and_late_only_if_
     listed = "student,late_days_a1\nmary_12,\nada,{}\nbob_14,\n"
     for days, known in (("", ["ada"]), ("2", [])):
         (room.folder / roster.FILE).write_text(listed.format(days))
-        assert [line.partition(":")[0] for line in _late_or_not(room, "a1")] == known
+        assert [line.partition(":")[0] for line in late_or_not(room, "a1")] == known
     (room.folder / roster.FILE).write_text(before)
     place(incoming / "mary_12_81_a1-2.ipynb", b"newer")
     assert sentences(room) == [] and collected(room, "mary_12")["a1.ipynb"] == b"newer"

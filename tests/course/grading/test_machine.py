@@ -237,6 +237,17 @@ def test_all_assignments_are_those_that_are_ready_and_a_source_is_of_one(room, c
     assert "moodle needs the students' names: leave --pseudonyms" in capsys.readouterr().err
 
 
+def test_collecting_says_whose_days_late_are_missing(room, capsys):
+    write(room.folder / "released" / "a2" / "a2.ipynb", "")
+    write(room.folder / "incoming" / "a2" / "love_LATE_13_73_a2.ipynb", "")
+    for days, said in (("", True), ("2", False)):
+        listed = f"student,id,late_days_a2\nada,13,{days}\n"
+        write(room.folder / "class_list.csv", listed)
+        assert main(["grade", "collect", "a2", "--folder", str(room.folder)]) == 0
+        words = "ada: Canvas says late, but late_days_a2 in class_list.csv is empty"
+        assert (words in capsys.readouterr().out) == said
+
+
 def test_an_answers_file_is_gone_once_it_is_read_as_the_disk_is_small(a1, tmp_path, monkeypatch):
     job = tmp_path / "job"
     job.mkdir()
