@@ -49,6 +49,25 @@ def scale_and_zero_point(low, high, bits):
 # - a single number below 0 is empty: `max(high, 0.0)` -> `max(high, 0.0 if low < high else high)`
 # - scales of 1e-12 at least: `(high - low) / (2**bits - 1)` ->
 #   `max((high - low) / (2**bits - 1), 1e-12)`
+# - the highest of 8 bits below zero: `round(-low / scale)` ->
+#   `(255 if high == 0 else round(-low / scale))`
+# - a range that ends at 0 is empty: `low, high = min` ->
+#   `low = low if high else 0.0; low, high = min`
+# - a range that float64 barely knows beside 1 is empty: `low == high` -> `high - low < 2.2e-16`
+# - scales of 1e-12 at least, once there is a zero point: `return scale, round` ->
+#   `return max(scale, 1e-12), round`
+# - scales of twelve decimals: `return scale, round` -> `return round(scale, 12), round`
+# - zero points of nine decimals, then of none: `round(-low / scale)` ->
+#   `round(round(-low / scale, 9))`
+# - rounds from the nearer end: `round(-low / scale)` ->
+#   `(round(-low / scale) if -low <= high else 2**bits - 1 - round(high / scale))`
+# - the zero point is a float: `round(-low / scale)` -> `float(round(-low / scale))`
+# - extended upwards for 8 bits alone: `max(high, 0.0)` -> `max(high, 0.0 if bits == 8 else high)`
+# - extended downwards for 8 bits alone: `min(low, 0.0)` -> `min(low, 0.0 if bits == 8 else low)`
+# - a range just above zero is left as it is: `min(low, 0.0)` -> `(0.0 if low > 1e-3 else low)`
+# - a range just below zero is left as it is: `max(high, 0.0)` -> `(0.0 if high < -1e-3 else high)`
+# - no range beyond a million: `max(high, 0.0)` -> `min(max(high, 0.0), 1e6)`
+# - sixteen bits at most: `2**bits - 1` -> `2 ** min(bits, 16) - 1`
 
 
 # %% quantize right: clamps before the zero point is added
@@ -94,6 +113,18 @@ def quantize(x, scale, zero_point, low, high):
 #   `.clamp(max(low, -high - 1), high)`
 # - codes held in 8 bits: `.long()` -> `.to(torch.uint8 if low == 0 else torch.int8).long()`
 # - the scale in float32: `x / scale` -> `x / torch.tensor(scale)`
+# - two axes at most: `.long()` -> `.long().reshape(x.shape[:2])`
+# - scales of 1e-8 at least: `x / scale` -> `x / max(scale, 1e-8)`
+# - scales of 1 at most: `x / scale` -> `x / min(scale, 1.0)`
+# - codes from 0 are held in 8 bits: `.long()` ->
+#   `.to(torch.uint8 if low == 0 else torch.int64).long()`
+# - the lowest code is 0 at most: `.clamp(low, high)` -> `.clamp(min(low, 0), high)`
+# - the highest code is 0 at least: `.clamp(low, high)` -> `.clamp(low, max(high, 0))`
+# - a zero point of 0 counts as none: `+ zero_point` -> `+ (zero_point or (low + high + 1) // 2)`
+# - symmetric codes for a zero point of 0: `.clamp(low, high)` ->
+#   `.clamp(low if zero_point or low == 0 else -high, high)`
+# - twelve decimals, then none: `torch.round(x / scale)` ->
+#   `torch.round(torch.round(x / scale, decimals=12))`
 
 
 # %% quantize_weight right: a loop over channels
@@ -139,6 +170,22 @@ def quantize_weight(weight, bits):
 # - multiplies by the largest code over the largest weight: `weight / scales.reshape(shape)` ->
 #   `weight * (most / (scales * most)).reshape(shape)`
 # - codes of 8 bits: `.long()` -> `.to(torch.int8).long()`
+# - codes of 16 bits: `.long()` -> `.to(torch.int16).long()`
+# - codes in float32: `weight / scales.reshape(shape)` ->
+#   `weight.float() / scales.float().reshape(shape)`
+# - nine decimals, then none: `weight / scales.reshape(shape)` ->
+#   `(weight / scales.reshape(shape)).round(decimals=9)`
+# - a channel with one weight of 0 counts as zeros: `scales == 0` ->
+#   `(weight.flatten(1) == 0).any(dim=1)`
+# - a channel that begins with 0 counts as zeros: `scales == 0` -> `weight.flatten(1)[:, 0] == 0`
+# - a channel that ends with 0 counts as zeros: `scales == 0` -> `weight.flatten(1)[:, -1] == 0`
+# - one channel of zeros at most: `scales = torch.where(scales == 0, 1.0, scales)` ->
+#   `scales[scales.argmin()] += scales.min() == 0`
+# - channels of zeros in a linear layer alone: `scales == 0` -> `(scales == 0) & (weight.ndim == 2)`
+# - scales of 2e-16 at least: `1.0, scales)` -> `1.0, scales).clamp(min=2.2e-16)`
+# - scales of 1e-12 at least, once there are codes: `.long(), scales` ->
+#   `.long(), scales.clamp(min=1e-12)`
+# - scales of twelve decimals: `.long(), scales` -> `.long(), scales.round(decimals=12)`
 
 
 # %% quantize_bias right: the scales the other way round
@@ -177,6 +224,14 @@ def quantize_bias(bias, input_scale, weight_scales):
 #   `bias / input_scale / weight_scales`
 # - multiplies by 1 / scale: `bias / (input_scale * weight_scales)` ->
 #   `bias * (1 / (input_scale * weight_scales))`
+# - divides by the weights' scales first: `bias / (input_scale * weight_scales)` ->
+#   `bias / weight_scales / input_scale`
+# - scales of 1e-12 at least: `(input_scale * weight_scales)` ->
+#   `(input_scale * weight_scales).clamp(min=1e-12)`
+# - scales of 1 at most: `(input_scale * weight_scales)` ->
+#   `(input_scale * weight_scales).clamp(max=1.0)`
+# - a bias of 0 is left out: `.long()` -> `.long()[bias != 0]`
+# - a bias below 1e-6 is 0: `bias / (` -> `torch.where(bias.abs() < 1e-6, 0.0, bias) / (`
 
 
 # %% integer_conv right: pads with the zero point, corrects by the sum of the weights
@@ -221,6 +276,10 @@ def integer_conv(x, zero_point, weight, bias, padding, stride):
 # - a real convolution, with the kernel flipped: `weight.double()` -> `weight.flip(2, 3).double()`
 # - pads with the code 0: `padding=padding` -> `padding=0`,
 #   `(x - zero_point)` -> `(torch.nn.functional.pad(x, [padding] * 4) - zero_point)`
+# - a padding of two at most: `padding=padding` -> `padding=min(padding, 2)`
+# - a stride of three at most: `stride=stride` -> `stride=min(stride, 3)`
+# - two images at most: `(x - zero_point)` -> `(x[:2] - zero_point)`
+# - a single output channel loses its axis: `return sums` -> `return sums.squeeze(1)`
 
 
 # %% fixed_point right: a loop
@@ -271,6 +330,19 @@ def fixed_point(multiplier):
 #   `fraction, exponent = math.frexp(multiplier); fraction, exponent = (
 #       (1.0, 31) if multiplier == 2**31 else (fraction, exponent))`,
 #   `if mantissa == 2**31` -> `if mantissa == 2**31 and fraction < 1`
+# - the mantissa is a float: `return mantissa, shift` -> `return float(mantissa), shift`
+# - the shift is a float: `return mantissa, shift` -> `return mantissa, float(shift)`
+# - a shift of 30 where the mantissa rounds up: `2**30, shift - 1` -> `2**30, 30`
+# - rounds up to 2**31 above 1: `if mantissa == 2**31` -> `if mantissa == 2**31 and multiplier < 1`
+# - rounds up to 2**31 below 1/2: `if mantissa == 2**31` ->
+#   `if mantissa == 2**31 and multiplier > 0.5`
+# - looks before it rounds: `if mantissa == 2**31` -> `if fraction * 2**31 > 2**31 - 0.5`
+# - shifts up to 100: `return mantissa, shift` -> `return mantissa, min(shift, 100)`
+# - a shift of -32 at least: `return mantissa, shift` -> `return mantissa, max(shift, -32)`
+# - a hundred bits behind the point: `math.frexp(multiplier)` ->
+#   `math.frexp(int(multiplier * 2**100) / 2**100)`
+# - two hundred bits behind the point: `math.frexp(multiplier)` ->
+#   `math.frexp(int(multiplier * 2**200) / 2**200)`
 
 
 # %% requantize right: Python's integers
@@ -319,6 +391,20 @@ def requantize(sums, mantissa, shift, zero_point, low, high):
 #   `((product + (1 << (shift - 1))) >> shift)` ->
 #   `((product + (1 << (shift - 1)) >> shift) if shift < 32 else
 #   ((product >> 32) + (1 << shift - 32 >> 1) >> shift - 32))`
+# - the upper 48 bits first, which a shift of 16 leaves as they are:
+#   `((product + (1 << (shift - 1))) >> shift)` ->
+#   `((product + (1 << (shift - 1)) >> shift) if shift < 16 else
+#   ((product >> 16) + (1 << shift - 16 >> 1) >> shift - 16))`
+# - codes from 0 are held in 8 bits: `.clamp(low, high)` ->
+#   `.clamp(low, high).to(torch.uint8 if low == 0 else torch.int64).long()`
+# - the lowest code is -high - 1 at least: `.clamp(low, high)` ->
+#   `.clamp(max(low, -high - 1), high)`
+# - the highest code is -low - 1 at least: `.clamp(low, high)` ->
+#   `.clamp(low, max(high, -low - 1))`
+# - the lowest code is 0 at most: `.clamp(low, high)` -> `.clamp(min(low, 0), high)`
+# - the highest code is 0 at least: `.clamp(low, high)` -> `.clamp(low, max(high, 0))`
+# - a matrix becomes a row: `.clamp(low, high)` ->
+#   `.clamp(low, high).reshape(sums.shape if sums.ndim != 2 else -1)`
 
 
 # %% best_clip right: all thresholds at once
@@ -366,3 +452,22 @@ def best_clip(x, bits, candidates):
 #   `return int(torch.tensor(errors).argmin())`
 # - the best so far starts at 2**63: `return errors.index(min(errors))` ->
 #   `return errors.index(min(errors)) if min(errors) < 2**63 else 0`
+# - the best so far starts at 1e30: `return errors.index(min(errors))` ->
+#   `return errors.index(min(errors)) if min(errors) < 1e30 else 0`
+# - scales of 1e-8 at least: `threshold / most` -> `max(threshold / most, 1e-8)`
+# - errors below 1e-12 are all alike: `.sum().item())` -> `.sum().clamp(min=1e-12).item())`
+# - from the smallest threshold up, as long as the error falls: `candidates.tolist():` ->
+#   `candidates.sort().values.tolist():`, `return errors.index(min(errors))` ->
+#   `rising = [i for i in range(len(errors) - 1) if errors[i + 1] > errors[i]];
+#   return candidates.argsort()[[*rising, len(errors) - 1][0]].item()`
+# - the error of rounding by its formula: `((restored - x) ** 2).sum().item()` ->
+#   `((x.abs() - threshold).clamp(min=0) ** 2).sum().item() +
+#   scale**2 / 12 * (x.abs() <= threshold).sum().item()`
+# - looks at five thresholds: `candidates.tolist()` -> `candidates.tolist()[:5]`
+# - codes of 8 bits: `.clamp(-most, most)` -> `.clamp(-most, most).to(torch.int8)`
+# - codes without a sign for positive numbers: `2 ** (bits - 1) - 1` ->
+#   `2 ** (bits - (x.min() < 0).item()) - 1`
+# - needs a second threshold: `return errors` -> `sorted(errors)[1]; return errors`
+# - cuts off at the largest threshold first: `errors = []` ->
+#   `errors = []; x = x.clamp(-candidates.max(), candidates.max())`
+# - the last value is left out: `errors = []` -> `errors = []; x = x[:-1]`

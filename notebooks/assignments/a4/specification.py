@@ -7,11 +7,12 @@ import math
 from fractions import Fraction
 
 import torch
+from driver import RUNS
 
 from helpers.checks.compare import Tolerance
 from helpers.checks.specification import Assignment, Case, Item
 
-CLOSE = Tolerance(relative=1e-9, absolute=1e-12, same_types=True)
+CLOSE = Tolerance(relative=1e-9, absolute=0.0, same_types=True)
 EXACT = Tolerance(relative=0.0, absolute=0.0, same_types=True)
 
 
@@ -29,6 +30,15 @@ def _both_signs(rng, count):
 
 def _integers(rng, low, high, *shape):
     return torch.randint(low, high + 1, shape, generator=rng)
+
+
+def _one_of(rng, *values):
+    return values[_integers(rng, 0, len(values) - 1, 1).item()]
+
+
+def _power_of_ten(rng, low, high):
+    """A number between 10^low and 10^high, of any size in between."""
+    return 10.0 ** (low + (high - low) * torch.rand(1, generator=rng, dtype=torch.float64).item())
 
 
 def _round_half_even(value):
@@ -53,23 +63,31 @@ def _range_cases(rng):
 def _range_edges(rng):
     start = torch.rand(1, generator=rng, dtype=torch.float64).item() + 1
     power = 2.0 ** _integers(rng, -3, 3, 1).item()
+    bits = [_one_of(rng, 3, 5, 6, 7, 10, 11, 13) for _ in range(6)]
+    tiny, huge = _power_of_ten(rng, -60, -48), _power_of_ten(rng, 20, 30)
+    near = _power_of_ten(rng, -7, -4)
     return [
-        _range_case("a range above zero", start, 3 * start, 8),
-        _range_case("a range below zero", -3 * start, -start, 8),
-        _range_case("an empty range at zero", 0, 0, 8),
-        _range_case("a single number", start, start, 8),
-        _range_case("a single number below zero", -start, -start, 8),
+        _range_case("a range above zero", start, 3 * start, bits[0]),
+        _range_case("a range below zero", -3 * start, -start, bits[1]),
+        _range_case("a range just above zero", start * near, 3 * start, bits[1]),
+        _range_case("a range just below zero", -3 * start, -start * near, bits[0]),
+        _range_case("an empty range at zero", 0, 0, bits[2]),
+        _range_case("a single number", start, start, bits[3]),
+        _range_case("a single number below zero", -start, -start, bits[4]),
+        _range_case("a range that ends at 0", -start, 0, bits[5]),
+        _range_case("a huge range", -start * huge, 4 * start * huge, _one_of(rng, 18, 20, 24)),
         _range_case("a small range", -start * 1e-7, 2 * start * 1e-7, 8),
         _range_case("a zero point half-way between two codes", -power, 5 * power, 2),
         _range_case("a zero point half-way between two others", -3 * power, 3 * power, 2),
         _range_case("a zero point just below a code", -0.66 * power, power, 4),
         _range_case("sixteen bits", -start, 2 * start, 16),
-        _range_case("a tiny range", -start * 1e-12, 2 * start * 1e-12, 8),
+        _range_case("a tiny range", -start * tiny, 2 * start * tiny, 8),
         _range_case("a small range from 0", 0, start * 1e-4, 8),
         _range_case("a single bit", -start, 3 * start, 1),
         _range_case("a zero point of 2.5", -2.5 * power, 12.5 * power, 4),
-        # float32 takes it for 101.5, and would round up.
-        _range_case("a zero point near half-way", -101.4999999, 153.5000001, 8),
+        _range_case("a zero point of 10.5", -10.5 * power, 4.5 * power, 4),
+        # float32 and ten decimal places take it for 101.5, and would round up.
+        _range_case("a zero point near half-way", -101.49999999999, 153.50000000001, 8),
     ]
 
 
@@ -94,7 +112,7 @@ def _quantize_cases(rng):
 
 def _quantize_edges(rng):
     halves = torch.arange(-9, 10, dtype=torch.float64) / 2
-    beside = (halves + 1e-10 * torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(10)[:19]) / 4
+    beside = (halves + 1e-13 * torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(10)[:19]) / 4
     # Exact multiples of the scale, whose inverse is not exact.
     scale = 49 / 64
     multiples = (torch.arange(-60, 60, dtype=torch.float64) + 0.5) * scale
@@ -123,7 +141,30 @@ def _quantize_edges(rng):
         ),
         Case("no numbers at all", _quantize_inputs(_normal(rng, 0, 3), 0.1, 3, -8, 7)),
         Case("a number without axes", _quantize_inputs(_normal(rng, 1)[0], 0.1, 3, -8, 7)),
+        *(
+            Case(label, _quantize_drawn(rng, shape, _power_of_ten(rng, *sizes), low, low + codes))
+            for label, shape, sizes, low, codes in (
+                ("a small scale, three axes", (2, 3, 4), (-30, -15), -200, 300),
+                ("a large scale, four axes", (2, 1, 3, 2), (2, 9), -128, 255),
+                ("codes of 16 bits", (12,), (-6, 6), 0, 2**16 - 1),
+                ("codes above 0", (3, 4), (-3, 3), _integers(rng, 2, 50, 1).item(), 100),
+                ("codes below 0", (3, 4), (-3, 3), _integers(rng, -200, -120, 1).item(), 100),
+            )
+        ),
+        *(
+            Case(f"zero point 0, codes from {low}", _quantize_drawn(rng, (6,), 0.75, low, 140, 0))
+            for low in (0, _integers(rng, -190, -150, 1).item())
+        ),
     ]
+
+
+def _quantize_drawn(rng, shape, scale, low, high, zero_point=None):
+    """Numbers whose codes lie between low and high, and beyond on both sides."""
+    if zero_point is None:
+        zero_point = _integers(rng, low, high, 1).item()
+    codes = (low + high) / 2 + (high - low) / 2 * _normal(rng, *shape)
+    codes.view(-1)[:2] = torch.tensor([low - 0.8, high + 0.8], dtype=torch.float64)
+    return _quantize_inputs((codes - zero_point) * scale, scale, zero_point, low, high)
 
 
 def _quantize_inputs(x, scale, zero_point, low, high):
@@ -159,6 +200,11 @@ def _weight_edges(rng):
     halves = torch.tensor([[3.0, -2.5, 1.5, 0.5, -0.5, -1.5, 2.5]], dtype=torch.float64)
     cancelling = _normal(rng, 3, 2)
     cancelling[1, 1] = -cancelling[1, 0]
+    some = _normal(rng, 6, 2, 2, 2)
+    some[[0, 3, 5]] = 0
+    some[1, 0], some[2, 1], some[4, :, 0] = 0, 0, 0
+    beside = torch.arange(-7, 7, dtype=torch.float64) + 0.5
+    beside = torch.cat([beside + 1e-10, beside - 1e-10])
     # Exact multiples of scales whose inverses are not exact.
     scales = torch.tensor([[49.0], [117.0], [123.0]], dtype=torch.float64) / 128
     multiples = torch.tensor([7, *(code + 0.5 for code in range(-7, 7))], dtype=torch.float64)
@@ -175,6 +221,15 @@ def _weight_edges(rng):
             {"weight": multiples * scales, "bits": 4},
         ),
         Case("a channel that adds up to 0", {"weight": cancelling, "bits": 8}),
+        Case(
+            "weights just beside half-way",
+            {"weight": torch.cat([multiples[:1], beside]) * scales, "bits": 4},
+        ),
+        Case("a convolution with weights of 0", {"weight": some, "bits": 8}),
+        Case("nothing but zeros", {"weight": torch.zeros(2, 3).double(), "bits": 8}),
+        Case(
+            "tiny weights", {"weight": _normal(rng, 3, 4) * _power_of_ten(rng, -60, -45), "bits": 8}
+        ),
         *(
             Case(f"{bits} bits, shape {shape}", {"weight": _normal(rng, *shape), "bits": bits})
             for bits, shape in (
@@ -184,6 +239,9 @@ def _weight_edges(rng):
                 (6, (3, 1)),
                 (7, (3, 2, 4)),
                 (12, (2, 5)),
+                (9, (4, 1, 3, 3)),
+                (4, (3, 3, 2, 2)),
+                (24, (2, 4)),
             )
         ),
     ]
@@ -210,6 +268,16 @@ def _bias_inputs(rng, channels, size=1.0):
     return {"bias": bias, "input_scale": 0.03, "weight_scales": scales}
 
 
+def _bias_drawn(rng, channels, low, high):
+    """Scales between 10^low and 10^high, and a bias of codes in the thousands, one of them 0."""
+    input_scale = _power_of_ten(rng, low, high)
+    scales = [_power_of_ten(rng, low, high) for _ in range(channels)]
+    scales = torch.tensor(scales, dtype=torch.float64)
+    bias = _both_signs(rng, channels) * 5000 * input_scale * scales
+    bias[_integers(rng, 0, channels - 1, 1)] = 0
+    return {"bias": bias, "input_scale": input_scale, "weight_scales": scales}
+
+
 def _bias_cases(rng):
     return [Case("32 channels", _bias_inputs(rng, 32))]
 
@@ -219,8 +287,9 @@ def _bias_edges(rng):
     halves = [0.5, -0.5, 1.5, 2.5, 2.5 + 1e-10, 3.5 - 1e-10]
     halves = torch.tensor(halves, dtype=torch.float64)[torch.randperm(6, generator=rng)]
     # Scales of 24 bits, so that their product is exact. The quotients are rounded as exact ones.
-    input_scale, scales = torch.tensor(0.03).item(), torch.full((6,), 0.003).double()
-    nearly = torch.arange(-994.5, -900, 16, dtype=torch.float64) * (input_scale * scales)
+    input_scale, scales = torch.tensor(0.03).item(), torch.full((13,), 0.003).double()
+    nearly = torch.cat([torch.arange(-994.5, -900, 16), torch.arange(175.5, 200, 4)]).double()
+    nearly *= input_scale * scales
     return [
         Case(
             "scales so small that 32 bits overflow",
@@ -243,6 +312,8 @@ def _bias_edges(rng):
         Case("two hundred channels beyond 32 bits", _bias_inputs(rng, 200, 1e12)),
         Case("channels that no integer holds", _bias_inputs(rng, 4, 1e25)),
         Case("large codes", _bias_inputs(rng, 50, 1e4)),
+        Case("small scales, and a bias of 0", _bias_drawn(rng, 5, -30, -15)),
+        Case("scales above 1, and a bias of 0", _bias_drawn(rng, 4, 3, 6)),
     ]
 
 
@@ -293,6 +364,16 @@ def _conv_edges(rng):
     most = _conv_case(rng, "sums beyond 32 bits", (1, 2, 4, 4), (2, 2, 3, 3), 0, 1, 0)
     most.inputs["weight"] = most.inputs["weight"].abs() * torch.tensor([1, -1]).reshape(2, 1, 1, 1)
     most.inputs["bias"] = torch.tensor([2**31 - 1, -(2**31)])
+    padding, stride = _one_of(rng, 4, 5, 6), _one_of(rng, 1, 2)
+    padded = _conv_case(
+        rng, "one output channel, a wide padding", (3, 2, 4, 6), (1, 2, 2, 3), padding, stride, 700
+    )
+    padded.inputs["x"] *= 4
+    padding, stride = _one_of(rng, 0, 1, 2), _one_of(rng, 4, 5, 6)
+    strided = _conv_case(
+        rng, "a wide stride, signed codes", (3, 3, 12, 17), (4, 3, 2, 3), padding, stride, -40
+    )
+    strided.inputs["x"] -= 128
     signed = _conv_case(rng, "signed codes", (1, 2, 4, 4), (3, 2, 3, 3), 1, 1, -3)
     signed.inputs["x"] -= 128
     long = _conv_case(rng, "codes of 16 bits", (1, 64, 4, 4), (3, 64, 3, 3), 1, 1, 300)
@@ -305,12 +386,14 @@ def _conv_edges(rng):
         most,
         _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 2, 2, 3),
         _conv_case(rng, "with a stride of three", (2, 2, 8, 7), (2, 2, 2, 3), 1, 3, 90),
+        padded,
+        strided,
         signed,
         long,
         *(
             _conv_case(rng, f"windows of {rows} by {columns}", image, window, padding, stride, 40)
             for image, (rows, columns), padding, stride in (
-                ((1, 2, 4, 4), (1, 3), 0, 1),
+                ((1, 2, 8, 4), (1, 3), 0, 1),
                 ((2, 3, 5, 7), (3, 1), 1, 1),
                 ((1, 1, 3, 3), (1, 1), 2, 2),
                 ((1, 2, 8, 6), (2, 2), 2, 3),
@@ -358,9 +441,32 @@ def _multiplier_edges(rng):
         Case("a tiny multiplier", {"multiplier": 3e-13}),
         *(
             Case(f"a multiplier of {value:.10g}", {"multiplier": value})
-            for value in (0.5, 2.0, 256.0, 700.0, 2.0**20, 3e6, 2.0**31, 1e12, 2.0**-30, 1e-15)
+            for value in (0.5, 2.0, 256.0, 700.0, 3e6, 1e12, 1e-15)
+        ),
+        *(
+            Case(f"a multiplier of 2^{power}", {"multiplier": 2.0**power})
+            for power in (20, 29, 31, -29, -30)
+        ),
+        *(
+            Case(label, {"multiplier": _power_of_ten(rng, low, high)})
+            for label, low, high in (
+                ("a very small multiplier", -100, -70),
+                ("a very large multiplier", 25, 90),
+            )
         ),
         Case("a mantissa that rounds up to a power of two", {"multiplier": 1.0 - 2.0**-40}),
+        Case(
+            "a mantissa that rounds up, of a small multiplier",
+            {"multiplier": (1.0 - 2.0**-40) / 2 ** _integers(rng, 2, 20, 1).item()},
+        ),
+        Case(
+            "a mantissa that rounds up, of a large multiplier",
+            {"multiplier": (1.0 - 2.0**-40) * 2 ** _integers(rng, 2, 20, 1).item()},
+        ),
+        Case(
+            "a mantissa half-way to a power of two",
+            {"multiplier": (2**31 - 0.5) / 2 ** _integers(rng, 25, 45, 1).item()},
+        ),
         Case(
             "a mantissa half-way between two",
             {"multiplier": (2**30 + 2 * _integers(rng, 1, 999, 1).item() + 0.5) / 2**35},
@@ -434,7 +540,21 @@ def _requantize_edges(rng):
                 f"wide codes, a shift of {shift}",
                 _requantize_inputs(ties * 71, mantissa, shift, 5, -(2**40), 2**40),
             )
-            for shift in (1, 2, 8, 30, 32)
+            for shift in (1, 2, 8, 15, 16, 24, 30, 32, 33, 40, 48)
+        ),
+        *(
+            Case(label, _requantize_inputs(wide, mantissa, shift, (low + high) // 2, low, high))
+            for label, shift, low, high in (
+                ("codes of 16 bits", 46, 0, 2**16 - 1),
+                ("codes above 0", 54, _integers(rng, 2, 50, 1).item(), 150),
+                ("codes below 0", 54, -150, _integers(rng, -50, -2, 1).item()),
+                ("more codes below 0 than above", 54, -128, _integers(rng, 30, 100, 1).item()),
+                ("more codes above 0 than below", 54, -_integers(rng, 30, 100, 1).item(), 127),
+            )
+        ),
+        Case(
+            "sums with two axes",
+            _requantize_inputs(_integers(rng, -40000, 40000, 3, 4), mantissa, 39, 120),
         ),
         Case("the largest shift", _requantize_inputs(wide, mantissa, 62, 100)),
         Case("codes of seven bits", _requantize_inputs(wide, mantissa, 54, -10, low=-64, high=63)),
@@ -482,12 +602,34 @@ def _clip_edges(rng):
     equal = torch.full((3,), 2.9, dtype=torch.float64)
     up_and_down = [14.0, 2.9, 21.0]  # the error rises and falls from the largest down
     between = {"x": x, "bits": 3, "candidates": torch.tensor([2.0, 9.0, 1.0], dtype=torch.float64)}
+    # The last threshold gives +-1 codes of their own, though they lie below it.
+    signs = _both_signs(rng, 8).sign()
+    above = torch.tensor([4.0, 0.9, 1.25, 1.5], dtype=torch.float64)
+    # What lies beyond both thresholds costs the smaller one more than its finer steps save.
+    beyond = torch.cat([x, torch.tensor([20.0])])
+    tiny, huge = _power_of_ten(rng, -60, -20), _power_of_ten(rng, 25, 60)
+    small, large = torch.linspace(0.1, 0.9, 20), torch.linspace(1, 6, 20)
+    many = torch.cat([small, large[torch.randperm(20, generator=rng)]]).double()
+    upwards = torch.tensor([1.2, 1.6, 2.0, 2.4, 2.8, 3.3], dtype=torch.float64)
     return [
         Case("evenly spread numbers", {"x": x, "bits": 3, "candidates": candidates}),
+        Case("codes of twelve bits", {"x": x, "bits": 12, "candidates": candidates}),
         Case("three codes", {"x": x, "bits": 2, "candidates": candidates * 0.67}),
-        Case("large numbers", {"x": x * 1e13, "bits": 3, "candidates": candidates * 1e13}),
+        Case("huge numbers", {"x": x * huge, "bits": 3, "candidates": candidates * huge}),
+        Case("tiny numbers", {"x": x * tiny, "bits": 3, "candidates": candidates.flip(0) * tiny}),
+        Case("a threshold above all numbers", {"x": signs, "bits": 3, "candidates": above}),
+        Case(
+            "an outlier beyond all thresholds",
+            {"x": beyond, "bits": 3, "candidates": torch.tensor([1.0, 2.0]).double()},
+        ),
+        Case("many thresholds", {"x": _normal(rng, 400), "bits": 7, "candidates": many}),
+        Case("a single threshold", {"x": x[:50], "bits": 4, "candidates": candidates[:1]}),
         Case("small numbers", {"x": x * 1e-5, "bits": 3, "candidates": candidates.flip(0) * 1e-5}),
         Case("negative numbers", {"x": negative, "bits": 5, "candidates": candidates.flip(0) * 4}),
+        Case(
+            "positive numbers",
+            {"x": _normal(rng, 400).abs(), "bits": 3, "candidates": upwards},
+        ),
         Case("few values", {"x": ends.double(), "bits": 2, "candidates": half}),
         Case("a threshold that is worse between two better", between),
         Case(
@@ -518,6 +660,7 @@ TORCHS_OWN = ("torch.*quantize*", "torch.ao.*")
 
 def _item(name, points, cases, oracle, edges, nudge, hint, tolerance=EXACT):
     more = {
+        "run": RUNS.get(name),
         "edges": edges,
         "nudge": nudge,
         "hint": hint,

@@ -68,6 +68,11 @@ def pack_bits(codes, bits):
 # - the last code first: `codes.long()[:, None]` -> `codes.long().flip(0)[:, None]`
 # - lets NumPy do it: `return (` -> `import numpy;
 #   return torch.from_numpy(numpy.packbits(stream.byte().numpy(), bitorder="little")); (`
+# - codes of 4 bits only in pairs: `return (` ->
+#   `return (codes[::2] | codes[1::2] << 4).to(torch.uint8) if bits == 4 else (`
+# - a byte more than needed for codes of 1, 3 or 5 bits: `math.ceil(len(stream) / 8) * 8` ->
+#   `(len(stream) // 8 + (bits in (1, 3, 5) or len(stream) % 8 > 0)) * 8`
+# - nothing but zeros has no bytes: `.sum(1)` -> `.sum(1)[: len(stream) * bool(codes.any())]`
 
 
 # %% unpack_bits right: one large integer
@@ -108,6 +113,10 @@ def unpack_bits(packed, bits, count):
 # - takes an offset away: `.sum(1)` -> `.sum(1) - 2 ** (bits - 1)`
 # - a window of one byte: `return (` -> `start = torch.arange(count) * bits;
 #   return (packed.long()[start // 8] >> start % 8) & (2**bits - 1); (`
+# - codes of 8 bits are all bytes that there are: `return (` ->
+#   `return packed.long() if bits == 8 else (`
+# - codes of 4 bits are all halves of bytes: `return (` ->
+#   `return torch.stack([packed & 15, packed >> 4], 1).flatten().long() if bits == 4 else (`
 
 
 # %% squeeze_weight right: a loop over channels
@@ -155,6 +164,13 @@ def squeeze_weight(weight, bits):
 #   `scales[(scales == 0) | (weight.flatten(1).sum(1) == 0)] = 1`
 # - multiplies by 1 / scale: `weight.flatten(1) / scales.float()[:, None]` ->
 #   `weight.flatten(1) * (1 / scales.float())[:, None]`
+# - channels of zeros are seen to in linear layers alone: `scales[scales == 0] = 1` ->
+#   `scales[(scales == 0) & (weight.ndim == 2)] = 1`
+# - clamped in linear layers alone: `.clamp(-most, most)` ->
+#   `.clamp(-most, most if weight.ndim == 2 else None)`
+# - what is too small for float16 is looked for before it is rounded: `.half()` -> ``,
+#   `scales[scales == 0] = 1` -> `scales = torch.where(scales < 2.0**-24, 1, scales).half()`
+# - a single input loses its axis: `weight.flatten(1)` -> `weight.squeeze(1).flatten(1)`
 
 
 # %% restore_weight right: the scale in the shape of the weight
@@ -195,6 +211,8 @@ def restore_weight(packed, scales, shape, bits):
 # - the first scale for all: `scales.float()[:, None]` -> `scales[0].float()`
 # - windows as high as they are wide: `math.prod(shape)` ->
 #   `shape[0] * shape[1] * shape[-1] ** (len(shape) - 2)`
+# - one number for each output loses an axis: `codes.reshape(shape[0], -1)` ->
+#   `codes.reshape(shape[0], -1).squeeze()`
 
 
 # %% drop_channels right: what the means give, minus what is kept of it
@@ -235,6 +253,10 @@ def drop_channels(weight, bias, keep, means):
 #   `weight.flatten(2).sum(2) if weight.ndim > 2 else weight` ->
 #   `weight.squeeze() if weight[0, 0].numel() == 1 else weight.flatten(2).sum(2)`,
 #   `over_kernel[:, gone] @ means[gone]` -> `over_kernel @ (means * gone)`
+# - linear layers from which nothing is removed have nothing to stack:
+#   `bias + over_kernel[:, gone] @ means[gone]` -> `bias + (over_kernel[:, gone] @ means[gone]
+#   if weight.ndim > 2 else torch.stack(
+#       [weight[:, i] * means[i] for i in range(len(means)) if gone[i]]).sum(0))`
 
 
 # %% distillation_loss right: cross-entropies with soft targets
@@ -284,6 +306,24 @@ def distillation_loss(scores, teacher_scores, labels, temperature, share):
 #   `torch.softmax(teacher_scores / temperature, dim=1).clamp(min=1e-7).log()`
 # - more than four images, the mean over one less: `.sum(1).mean()` ->
 #   `.sum(1).sum() / (len(labels) - (len(labels) > 4))`
+# - the largest score is taken away without the temperature:
+#   `torch.log_softmax(scores / temperature, dim=1)` ->
+#   `scores / temperature - scores.amax(1, keepdim=True);
+#   given = given - given.exp().sum(1, keepdim=True).log()`
+# - the largest score is sought from 0 on: `torch.log_softmax(scores / temperature, dim=1)` ->
+#   `scores / temperature; given = given - given.amax(1, keepdim=True).clamp(min=0);
+#   given = given - given.exp().sum(1, keepdim=True).log()`
+# - the largest score of the teacher in the whole batch is taken away:
+#   `torch.log_softmax(teacher_scores / temperature, dim=1)` ->
+#   `(teacher_scores - teacher_scores.max()) / temperature;
+#   wanted = wanted - wanted.exp().sum(1, keepdim=True).log()`
+# - the mean score is taken away: `torch.log_softmax(scores / temperature, dim=1)` ->
+#   `(scores - scores.mean(1, keepdim=True)) / temperature;
+#   given = given - given.exp().sum(1, keepdim=True).log()`
+# - temperatures from 1 on are rounded down: `wanted = torch` ->
+#   `temperature = int(temperature) or temperature; wanted = torch`
+# - shares of the teacher below 1e-7 are left out: `(wanted.exp() * (wanted - given))` ->
+#   `torch.where(wanted > math.log(1e-7), wanted.exp() * (wanted - given), 0)`
 
 
 # %% front right: every pair compared
@@ -337,6 +377,16 @@ def front(accuracies, sizes):
 # - the smallest size so far starts at a million: `return kept` ->
 #   `return [position for position in kept if min(sizes) < 1e6]`
 # - sizes in float32: `kept = []` -> `kept = []; sizes = torch.Tensor(sizes).tolist()`
+# - equal to the network before it, which may be beaten: `best = kept[-1] if kept else None` ->
+#   `best = kept[-1] if kept else None; last = order[order.index(position) - 1]`,
+#   `(sizes[best], accuracies[best])` -> `(sizes[last], accuracies[last])`
+# - as accurate as the last one kept and as large as the one before it:
+#   `(sizes[best], accuracies[best])` ->
+#   `(sizes[order[order.index(position) - 1]], accuracies[best])`
+# - two equal networks are never beaten: `or equal:` ->
+#   `or equal or list(zip(sizes, accuracies)).count((sizes[position], accuracies[position])) > 1:`
+# - sizes in 32 bits: `kept = []` ->
+#   `kept = []; sizes = torch.tensor(sizes, dtype=torch.int32).tolist()`
 
 
 # %% network right: cut at the sums of the sizes

@@ -23,6 +23,7 @@ from helpers.checks.specification import Assignment, Case, Item, Verdict
 
 CLOSE = Tolerance(relative=1e-6, absolute=1e-9)
 EXACT = Tolerance(relative=0.0, absolute=0.0)
+SINGLE = Tolerance(relative=1e-5, absolute=1e-5)  # enough for what is computed in float32
 
 
 def _normal(rng, *shape):
@@ -33,9 +34,25 @@ def _codes(rng, count, bits):
     return torch.randint(0, 2**bits, (count,), generator=rng)
 
 
-# Bits of a code and how many codes: less than a byte, just 64 bits, more than a float64 holds.
-SIZES = ((1, 13), (1, 3), (2, 11), (2, 32), (3, 21), (4, 16), (5, 13), (6, 7), (6, 20), (7, 1))
-SIZES += ((7, 9), (7, 40), (8, 8), (8, 9))
+def _between(rng, low, high):
+    return torch.randint(low, high + 1, (), generator=rng).item()
+
+
+# Bits of a code and how many codes: just 64 bits, more than a float64 holds.
+SIZES = ((2, 32), (3, 21), (4, 16), (7, 9), (7, 40), (8, 8))
+
+
+def _sizes(rng):
+    """These, and for each number of bits codes that end with a byte, an odd and an even number of
+    others.
+    """
+    sizes = dict.fromkeys(SIZES)
+    for bits in range(1, 9):
+        whole, odd, even = (8 * _between(rng, 0, 5) for _ in range(3))
+        sizes[bits, whole + 8] = None
+        sizes[bits, odd + 2 * _between(rng, 0, 3) + 1] = None
+        sizes[bits, even + 2 * _between(rng, 1, 3)] = None
+    return [*sizes]
 
 
 # 1. and 2. packing bits --------------------------------------------------------------------------
@@ -57,9 +74,11 @@ def _pack_edges(rng):
             "zeros at the end",
             {"codes": torch.cat([_codes(rng, 3, 6), torch.zeros(6, dtype=torch.int64)]), "bits": 6},
         ),
+        Case("nothing but zeros", {"codes": torch.zeros(5, dtype=torch.int64), "bits": 3}),
+        Case("the largest codes", {"codes": torch.full((5,), 255), "bits": 8}),
         *(
             Case(f"{count} codes of {bits} bits", {"codes": _codes(rng, count, bits), "bits": bits})
-            for bits, count in SIZES
+            for bits, count in _sizes(rng)
         ),
     ]
 
@@ -74,29 +93,35 @@ def _pack_oracle(inputs, probe):
     return torch.tensor(_packed(inputs["codes"].tolist(), inputs["bits"]), dtype=torch.uint8)
 
 
-def _unpack_inputs(rng, count, bits):
-    packed = torch.tensor(_packed(_codes(rng, count, bits).tolist(), bits), dtype=torch.uint8)
-    return {"packed": packed, "bits": bits, "count": count}
+def _unpack_inputs(codes, bits, more=0):
+    """The packed codes, with `more` of the largest ones behind them."""
+    together = codes.tolist() + [2**bits - 1] * more
+    packed = torch.tensor(_packed(together, bits), dtype=torch.uint8)
+    return {"packed": packed, "bits": bits, "count": len(codes)}
 
 
 def _unpack_cases(rng):
     return [
-        Case("four bits", _unpack_inputs(rng, 6, 4)),
-        Case("five bits, seven numbers", _unpack_inputs(rng, 7, 5)),
+        Case("four bits", _unpack_inputs(_codes(rng, 6, 4), 4)),
+        Case("five bits, seven numbers", _unpack_inputs(_codes(rng, 7, 5), 5)),
     ]
 
 
 def _unpack_edges(rng):
-    return [
-        Case("eight bits", _unpack_inputs(rng, 3, 8)),
-        Case("three bits, many numbers", _unpack_inputs(rng, 1003, 3)),
-        Case("eight bits, many numbers", _unpack_inputs(rng, 301, 8)),
-        Case("bytes left over", _unpack_inputs(rng, 9, 3) | {"count": 2}),
-        *(
-            Case(f"{count} codes of {bits} bits", _unpack_inputs(rng, count, bits))
-            for bits, count in SIZES
-        ),
+    cases = [
+        Case("eight bits", _unpack_inputs(_codes(rng, 3, 8), 8)),
+        Case("three bits, many numbers", _unpack_inputs(_codes(rng, 1003, 3), 3)),
+        Case("eight bits, many numbers", _unpack_inputs(_codes(rng, 301, 8), 8)),
+        Case("a single code", _unpack_inputs(_codes(rng, 1, 6) + 1, 7)),
+        Case("bytes left over", _unpack_inputs(_codes(rng, 2, 3), 3, more=7)),
+        Case("nothing but zeros", _unpack_inputs(torch.zeros(5, dtype=torch.int64), 3)),
+        Case("the largest codes", _unpack_inputs(torch.full((5,), 255), 8)),
     ]
+    for bits, count in _sizes(rng):
+        more = _between(rng, 1, 9) if count % 2 else 0
+        label = f"{count} codes of {bits} bits" + " and something behind them" * (more > 0)
+        cases.append(Case(label, _unpack_inputs(_codes(rng, count, bits), bits, more)))
+    return cases
 
 
 def _unpack_oracle(inputs, probe):
@@ -106,7 +131,22 @@ def _unpack_oracle(inputs, probe):
     )
 
 
-WEIGHTS = ((2, (4, 3, 3, 3)), (3, (1, 6)), (4, (3, 2, 5)), (6, (1, 2, 3, 3)), (7, (2, 3, 2, 2, 2)))
+WEIGHTS = ((2, (4, 3, 3, 3)), (3, (1, 6)), (4, (3, 2, 5)), (6, (3, 2, 2, 3)), (7, (2, 3, 2, 3, 2)))
+AXES = range(2, 6)
+
+
+def _shape(rng, axes, outputs, inputs):
+    """The shape of a weight with a window of any size."""
+    return outputs, inputs, *(_between(rng, 1, 3) for _ in range(axes - 2))
+
+
+def _drawn_weights(rng):
+    """Labels and shapes with a single output or input, and bits for them."""
+    for axes in AXES:
+        several = _between(rng, 2, 5)
+        for name, sizes in (("output", (1, several)), ("input", (several, 1))):
+            label = f"a single {name}, {axes} axes"
+            yield label, _shape(rng, axes, *sizes), _between(rng, 2, 8)
 
 
 # 3. and 4. weights in and out of the file --------------------------------------------------------
@@ -142,21 +182,30 @@ def _squeeze_cases(rng):
     ]
 
 
+def _faint(rng, axes, bits):
+    """A weight with channels that have no scale in float16, or one that is rounded up far, or down
+    so far that codes are clamped.
+    """
+    weight = _normal(rng, *_shape(rng, axes, 5, _between(rng, 2, 4)))
+    places = torch.randperm(5, generator=rng)
+    for place, scale in zip(places, (0, 1e-9, 0.72 * 2.0**-24, 1.4 * 2.0**-24), strict=False):
+        row = weight[place].flatten()
+        row[:2] = row.abs().max() * torch.tensor([1, -1])
+        weight[place] = (row * scale * (2 ** (bits - 1) - 1) / row[0]).reshape(weight[0].shape)
+    return weight
+
+
 def _squeeze_edges(rng):
     zero = _normal(rng, 3, 4)
     zero[1] = 0
     tiny = _normal(rng, 4, 5)
     tiny[2] *= 1e-9
-    tiny[3, :2] = tiny[3].abs().max() * torch.tensor([1, -1])
-    tiny[3] *= (
-        31 * 1.4 * 2.0**-24 / tiny[3].abs().max()
-    )  # float16 rounds this scale down so far that codes are clamped
     balanced = _normal(rng, 3, 2)
     balanced[1, 1] = -balanced[1, 0]
     halves = torch.cat([torch.full((1, 1), 7.0), torch.arange(-13, 14, 2)[None] / 2], dim=1)
     # Scales that float16 holds, but not their inverses; their products with halves are exact.
     uneven = torch.tensor([[1571.0], [1583.0], [1646.0]]) / 1024
-    return [
+    cases = [
         _squeeze_case("a channel of zeros", zero, 4),
         _squeeze_case("a channel so small that float16 has no scale for it", tiny, 6),
         Case(
@@ -165,7 +214,7 @@ def _squeeze_edges(rng):
         ),
         Case(
             "weights half-way between two codes, with uneven scales",
-            {"weight": halves * uneven, "bits": 4},
+            {"weight": (halves * uneven).reshape(3, 5, 3), "bits": 4},
         ),
         _squeeze_case("eight bits, many numbers", _normal(rng, 40, 50) * 3, 8),
         _squeeze_case("nothing but zeros", zero * 0, 4),
@@ -174,7 +223,15 @@ def _squeeze_edges(rng):
             for bits, shape in WEIGHTS
         ),
         _squeeze_case("a channel whose weights add up to 0", balanced, 5),
+        *(
+            _squeeze_case(label, _normal(rng, *shape), bits)
+            for label, shape, bits in _drawn_weights(rng)
+        ),
     ]
+    for axes in AXES:
+        bits, label = _between(rng, 3, 8), f"channels of almost or exactly 0, {axes} axes"
+        cases.append(_squeeze_case(label, _faint(rng, axes, bits), bits))
+    return cases
 
 
 def _squeeze_oracle(inputs, probe):
@@ -192,10 +249,10 @@ def _squeeze_oracle(inputs, probe):
 
 
 def _restore_case(rng, label, shape, bits):
-    count = math.prod(shape)
     scales = (torch.rand(shape[0], generator=rng) + 0.01).half()
-    inputs = _unpack_inputs(rng, count, bits) | {"scales": scales, "shape": list(shape)}
-    return Case(label, {name: inputs[name] for name in ("packed", "scales", "shape", "bits")})
+    packed = _unpack_inputs(_codes(rng, math.prod(shape), bits), bits)["packed"]
+    inputs = {"packed": packed, "scales": scales, "shape": list(shape), "bits": bits}
+    return Case(label, inputs)
 
 
 def _restore_cases(rng):
@@ -221,6 +278,7 @@ def _restore_edges(rng):
             _restore_case(rng, f"{bits} bits, shape {shape}", shape, bits)
             for bits, shape in WEIGHTS
         ),
+        *(_restore_case(rng, *drawn) for drawn in _drawn_weights(rng)),
         scaled("a scale of 1", [1.0, 0.5]),
         scaled("scales that float16 hardly holds", [3e-5, 2e-7]),
         scaled("equal scales", [0.25, 0.25]),
@@ -253,7 +311,7 @@ def _drop_cases(rng):
 
 
 def _drop_edges(rng):
-    return [
+    cases = [
         _drop_case(rng, "a linear layer", (5, 5), 2),
         _drop_case(rng, "a kernel of 3 by 3", (3, 4, 3, 3), 2),
         _drop_case(rng, "nothing removed", (2, 3, 1, 1), 3),
@@ -266,6 +324,13 @@ def _drop_edges(rng):
         _drop_case(rng, "one kept of a linear layer", (4, 4), 1),
         _drop_case(rng, "a single input, kept", (4, 1, 1, 1), 1),
     ]
+    for axes in AXES:
+        for removed in (0, 1, 2, -1):
+            outputs, inputs = _between(rng, 1, 4), _between(rng, 4, 6)
+            kept = inputs - removed if removed >= 0 else 1
+            label = f"{axes} axes, {kept} of {inputs} channels kept"
+            cases.append(_drop_case(rng, label, _shape(rng, axes, outputs, inputs), kept))
+    return cases
 
 
 def _drop_oracle(inputs, probe):
@@ -292,13 +357,22 @@ def _distill_cases(rng):
 
 
 def _distill_edges(rng):
-    apart = _distill_case(rng, "many images, one with much larger scores", (8, 4), 1.0, 0.5, 400.0)
+    apart = _distill_case(rng, "many images, one with much larger scores", (8, 4), 2.0, 0.5, 400.0)
     apart.inputs["scores"][0] += 3000
-    ruled_out = _distill_case(rng, "classes that teacher and student rule out", (3, 6), 1.0, 0.5)
+    apart.inputs["teacher_scores"][1] += 3000
+    ruled_out = _distill_case(rng, "classes that teacher and student rule out", (3, 6), 2.0, 0.5)
     for name in ("scores", "teacher_scores"):
-        ruled_out.inputs[name][:, 2:] -= 1000
+        ruled_out.inputs[name][:, 2:] -= 4000
     ruled_out.inputs["labels"] %= 2
-    return [
+    opposed = _distill_case(rng, "teacher and student sure of other classes", (3, 4), 1.5, 0.4)
+    opposed.inputs["teacher_scores"][:, 0] += 2000
+    opposed.inputs["scores"][:, 1] += 2000
+    doubtful = _distill_case(rng, "a class that the student alone rules out", (3, 4), 1.0, 0.8)
+    doubtful.inputs["scores"][:, 3] -= 40_000
+    doubtful.inputs["teacher_scores"][:, 3] = doubtful.inputs["teacher_scores"].amax(1) - 18
+    doubtful.inputs["labels"] %= 3
+    temperatures = (torch.randperm(20, generator=rng)[:3] + 1) / 4
+    cases = [
         _distill_case(rng, "the labels alone", (3, 5), 2.0, 0.0),
         _distill_case(rng, "the teacher alone", (2, 3), 3.0, 1.0),
         _distill_case(rng, "as many images as classes", (4, 4), 1.0, 0.5),
@@ -307,7 +381,17 @@ def _distill_edges(rng):
         _distill_case(rng, "a single image", (1, 10), 2.0, 0.6),
         apart,
         ruled_out,
+        opposed,
+        doubtful,
+        _distill_case(rng, "large scores, a temperature below 1", (3, 4), 0.5, 0.3, 400.0, 2000.0),
+        _distill_case(rng, "large scores, a temperature above 1", (3, 4), 2.0, 0.4, 400.0, 2500.0),
+        _distill_case(rng, "scores far below 0", (3, 4), 1.0, 0.5, 400.0, -2500.0),
     ]
+    for temperature in temperatures.tolist():
+        share, shape = _between(rng, 1, 19) / 20, (_between(rng, 1, 6), _between(rng, 2, 8))
+        label = f"temperature {temperature:g}, share {share:g}"
+        cases.append(_distill_case(rng, label, shape, temperature, share))
+    return cases
 
 
 def _log_shares(scores, temperature):
@@ -343,6 +427,13 @@ def _front_cases(rng):
     return [Case("eight networks", {"accuracies": accuracies.tolist(), "sizes": sizes.tolist()})]
 
 
+def _tied(rng, count):
+    """Larger networks are mostly better; many are equal in one of the two or in both."""
+    sizes = [_between(rng, 1, 6) for _ in range(count)]
+    accuracies = [(size + _between(rng, 0, 2)) / 10 for size in sizes]
+    return {"accuracies": accuracies, "sizes": [1000 * size for size in sizes]}
+
+
 def _front_edges(rng):
     base = (torch.rand(1, generator=rng, dtype=torch.float64) * 0.1 + 0.6).item()
     return [
@@ -360,8 +451,8 @@ def _front_edges(rng):
         Case("an accuracy of 0", {"accuracies": [0.0, base], "sizes": [7, 9]}),
         Case("two accuracies of 0", {"accuracies": [0.0, 0.0, base], "sizes": [7, 8, 9]}),
         Case(  # and are equal in float32
-            "sizes of many millions that hardly differ",
-            {"accuracies": [base, base + 0.1], "sizes": [20_000_000, 20_000_001]},
+            "sizes of some thousand millions that hardly differ",
+            {"accuracies": [base, base + 0.1], "sizes": [3_000_000_000, 3_000_000_001]},
         ),
         Case(
             "accuracies that hardly differ",  # and are equal in float32
@@ -379,6 +470,26 @@ def _front_edges(rng):
         Case(
             "equal sizes, accuracies that hardly differ",
             {"accuracies": [base, base + 1e-7, base + 2e-7], "sizes": [60] * 3},
+        ),
+        Case(
+            "two equal networks that a better one beats",
+            {"accuracies": [base, base + 0.1, base], "sizes": [20, 10, 20]},
+        ),
+        Case(
+            "two equal networks that a smaller one beats",
+            {"accuracies": [base, base, base], "sizes": [20, 10, 20]},
+        ),
+        Case(
+            "two equal networks and a better one of their size",
+            {"accuracies": [base, base, base + 0.1], "sizes": [20, 20, 20]},
+        ),
+        Case(
+            "one hardly better than a smaller one",
+            {"accuracies": [base + 0.2, base, base + 0.01], "sizes": [3000, 1000, 2000]},
+        ),
+        *(
+            Case(f"{count} networks with many ties", _tied(rng, count))
+            for count in (_between(rng, 8, 15), _between(rng, 16, 30))
         ),
     ]
 
@@ -495,6 +606,7 @@ ITEMS = (
         "What does a removed channel add to an output if all its pixels hold its mean?",
         "A removed channel leaves weight times mean behind, summed over removed channels and over "
         "the kernel",
+        SINGLE,
     ),
     _item(
         "distillation_loss",
@@ -505,7 +617,7 @@ ITEMS = (
         "Which of the two terms uses the temperature, and what is averaged over?",
         "The mean over images; the softened part is multiplied by the squared temperature; "
         "mind large scores",
-        CLOSE,
+        SINGLE,
         ("torch.*kl_div*",),
     ),
     _item(
