@@ -36,6 +36,24 @@ def norm_importance(weight, p):
 #   `(weight.flatten(1).abs() ** p).sum(dim=1) ** (1 / p)` -> `weight.flatten(1).abs().amax(1)`
 # - depthwise, always the 2-norm: `return (` ->
 #   `p = 2 if weight.ndim == 4 and weight.shape[1] == 1 else p; return (`
+# - depthwise, always the 1-norm: `return (` ->
+#   `p = 1 if weight.ndim == 4 and weight.shape[1] == 1 else p; return (`
+# - square kernels only: `weight.flatten(1)` -> `(weight.reshape(len(weight), weight.shape[1] *
+#   weight.shape[2] ** 2) if weight.ndim == 4 else weight.flatten(1))`
+# - in one dimension a sum of 2-norms: `return (` ->
+#   `return weight.norm(dim=2).sum(1) if weight.ndim == 3 and p == 2 else (`
+# - the 1-norm over four axes at most: `return (` ->
+#   `return weight.abs().sum((1, 2, 3)) if weight.ndim > 3 and p == 1 else (`
+# - of a single output always the 1-norm: `return (` ->
+#   `p = 1 if len(weight) == 1 and weight.ndim > 2 else p; return (`
+# - a single input of a linear layer keeps its sign: `return (` ->
+#   `return weight[:, 0] ** p if weight.shape[1:] == (1,) and p == 1 else (`
+# - of kernels of one pixel always the 2-norm: `return (` ->
+#   `p = 2 if weight.shape[2:] == (1, 1) else p; return (`
+# - a single weight loses its axis: `.sum(dim=1)` ->
+#   `.sum(dim=1).reshape([-1] * (weight.numel() > 1))`
+# - weights below 1e-4 count as 0: `weight.flatten(1).abs()` ->
+#   `torch.nn.functional.threshold(weight.flatten(1).abs(), 1e-4, 0)`
 
 
 # %% taylor_importance right: einsum
@@ -66,6 +84,17 @@ def taylor_importance(activation, gradient):
 # - per image: `.mean(dim=0)` -> `.mean(dim=1)`
 # - a single channel of a single image loses its axis: `.mean(dim=0)` ->
 #   `.mean(dim=0).reshape([-1] * (activation.shape[:2].numel() > 1))`
+# - a single number loses its axis: `.mean(dim=0)` ->
+#   `.mean(dim=0).reshape([-1] * (activation.numel() > 1))`
+# - images in which a channel is zero do not count: `.mean(dim=0)` ->
+#   `.sum(dim=0) / (activation != 0).flatten(2).any(2).sum(dim=0).clamp(min=1)`
+# - images that are zero do not count: `.mean(dim=0)` ->
+#   `.sum(dim=0) / (activation != 0).flatten(1).any(1).sum()`
+# - at least 1e-8: `.mean(dim=0)` -> `.mean(dim=0).clamp(min=1e-8)`
+# - of one row each pixel by itself: `(activation * gradient)` ->
+#   `(activation * gradient if activation.shape[2] > 1 else activation.abs() * gradient.abs())`
+# - of one column each pixel by itself: `(activation * gradient)` ->
+#   `(activation * gradient if activation.shape[3] > 1 else activation.abs() * gradient.abs())`
 
 
 # %% channels_to_keep right: removes from a list
@@ -112,6 +141,18 @@ def channels_to_keep(scores, ratio):
 # - at least one goes: `int(len(scores) * ratio)` -> `max(int(len(scores) * ratio), ratio > 0)`
 # - the product in float32: `int(len(scores) * ratio)` ->
 #   `int(torch.floor(torch.tensor(ratio) * len(scores)))`
+# - whole percents: `int(len(scores) * ratio)` -> `len(scores) * int(ratio * 100) // 100`
+# - what goes is marked with 0: `order[: len(scores) - removed].sort().values` ->
+#   `scores.index_fill(0, order[len(scores) - removed :], 0).nonzero().flatten()`
+# - scores of 0 go first: `torch.sort(scores,` -> `torch.sort(scores.where(scores != 0, -1e300),`
+# - scores of ten digits: `torch.sort(scores,` -> `torch.sort((scores * 1e10).round(),`
+# - a single channel goes: `return order` ->
+#   `return order[:0] if len(scores) == 1 and ratio == 1 else order`
+# - two channels stay: `return order` -> `removed *= len(scores) > 2; return order`
+# - where all are to go, the last of the highest stays: `return order` ->
+#   `return scores.argsort(stable=True)[-1:] if ratio == 1 else order`
+# - where all are to go, the one farthest from 0 stays: `return order` ->
+#   `return scores.abs().argmax().reshape(1) if ratio == 1 else order`
 
 
 # %% channels_to_keep wrong: takes the highest one by one, and marks it with -1
@@ -184,6 +225,27 @@ def prune_conv(weight, bias, keep_in, keep_out):
 # - removes the one of two outputs that is to be kept: `return weight[keep_out]` ->
 #   `keep_out = 1 - keep_out if len(weight) == 2 and len(keep_out) == 1 else keep_out;
 #   return weight[keep_out]`
+# - without a bias the inputs are forgotten: `[:, keep_in]` ->
+#   `[:, keep_in if bias is not None else slice(None)]`
+# - without a bias a run of inputs: `[:, keep_in]` ->
+#   `[:, keep_in if bias is not None else slice(keep_in[0], keep_in[-1] + 1)]`
+# - where all outputs stay, all inputs do: `[:, keep_in]` ->
+#   `[:, keep_in if len(keep_out) < len(weight) else slice(None)]`
+# - where all inputs stay, all outputs do: `return weight` ->
+#   `keep_out = keep_out if bias is None or len(keep_in) < weight.shape[1] else slice(None);
+#   return weight`
+# - where all inputs stay, the bias does: `bias[keep_out]` ->
+#   `bias[keep_out if len(keep_in) < weight.shape[1] else slice(None)]`
+# - one of several inputs loses its axis: `[:, keep_in]` ->
+#   `[:, keep_in if len(keep_in) > 1 or len(keep_out) == 1 else keep_in[0]]`
+# - a single input counts as depthwise: `return weight` ->
+#   `keep_out = keep_out if weight.shape[1] > 1 else keep_in; return weight`
+# - a single output has no axis: `[:, keep_in], None` ->
+#   `[:, keep_in][slice(None) if len(weight) > 1 else 0], None`
+# - wide kernels are turned: `[:, keep_in], None` -> `[:, keep_in].reshape(
+#       len(keep_out), len(keep_in), max(weight.shape[2:]), min(weight.shape[2:])), None`
+# - kept outputs of zeros go: `return weight` ->
+#   `keep_out = keep_out[weight[keep_out].flatten(1).any(1)]; return weight`
 
 
 # %% prune_depthwise right: by channel
@@ -217,6 +279,24 @@ def prune_depthwise(weight, bias, channels, keep):
 # - a bias is taken for granted: `None if bias is None else bias` -> `bias`
 # - without a bias one output per channel: `len(weight) // channels` ->
 #   `1 if bias is None else len(weight) // channels`
+# - without a bias two outputs per channel at most: `len(weight) // channels` ->
+#   `min(len(weight) // channels, 2 if bias is None else 9)`
+# - without a bias one kept is the first: `keep[:, None]` ->
+#   `(keep if len(keep) > 1 or bias is not None else keep * 0)[:, None]`
+# - three outputs per channel at most: `len(weight) // channels` ->
+#   `min(len(weight) // channels, 3)`
+# - no more outputs per channel than channels: `len(weight) // channels` ->
+#   `min(len(weight) // channels, channels)`
+# - interleaved where the two are as many: `outputs = (` -> `outputs = (keep + channels *
+#   torch.arange(channels)[:, None]).flatten() if per_channel == channels else (`
+# - all kept without a bias, as many groups as outputs: `len(keep)` ->
+#   `len(keep) if bias is not None or len(keep) < channels else len(outputs)`
+# - groups are a float: `len(keep)` -> `len(outputs) / per_channel`
+# - a bias of zeros counts as none: `if bias is None` -> `if bias is None or not bias.any()`
+# - high kernels are turned: `weight[outputs]` ->
+#   `weight[outputs].reshape(len(outputs), 1, min(weight.shape[2:]), max(weight.shape[2:]))`
+# - kept outputs of zeros go: `return weight` ->
+#   `outputs = outputs[weight[outputs].flatten(1).any(1)]; return weight`
 
 
 # %% prune_after_flatten right: column numbers
@@ -259,6 +339,26 @@ def prune_after_flatten(weight, keep, height, width):
 # - of one pixel the rows where they are as many: `return by_channel[:, keep].flatten(1)` ->
 #   `return weight[keep] if height * width == 1 and len(weight) == weight.shape[
 #       1] else by_channel[:, keep].flatten(1)`
+# - of several pixels the rows where they are as many as the columns:
+#   `return by_channel[:, keep].flatten(1)` ->
+#   `return weight.reshape(-1, height * width, len(weight))[keep].flatten(0, 1) if height *
+#   width > 1 and len(weight) == weight.shape[1] else by_channel[:, keep].flatten(1)`
+# - more outputs than columns, rows: `return by_channel[:, keep].flatten(1)` ->
+#   `return weight[keep] if len(weight) > weight.shape[1] else by_channel[:, keep].flatten(1)`
+# - high maps column by column: `[:, keep].flatten(1)` -> `[:, keep].unflatten(
+#       2, (height, width)).transpose(2, 3 if height > width > 1 else 2).flatten(1)`
+# - of one pixel all but the last: `[:, keep]` ->
+#   `[:, keep if height * width > 1 or len(keep) < weight.shape[1] else keep[:-1]]`
+# - of one column one kept is the first: `[:, keep]` ->
+#   `[:, keep if width > 1 or height == 1 or len(keep) > 1 else keep * 0]`
+# - one pixel of a single output loses its axis: `.flatten(1)` ->
+#   `.flatten(int(len(weight) > 1 or height * width > 1))`
+# - one kept of a single output loses its axis: `.flatten(1)` ->
+#   `.flatten(int(len(weight) > 1 or len(keep) > 1))`
+# - all kept of a single output lose their axis: `.flatten(1)` ->
+#   `.flatten(int(len(weight) > 1 or len(keep) < by_channel.shape[1]))`
+# - kept columns of zeros go: `.flatten(1)` ->
+#   `.flatten(1)[:, by_channel[:, keep].flatten(1).any(0)]`
 
 
 # %% channel_groups right: merges sets
@@ -338,6 +438,58 @@ def channel_groups(layers):
 #       int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]; return sorted(
 #       (sorted(names, key=by_number) for names in groups.values()),
 #       key=lambda names: [by_number(name) for name in names])`
+# - in a group capitals do not count: `sorted(sorted(names)` ->
+#   `sorted(sorted(names, key=str.lower)`
+# - groups by their names in a row: `return sorted(sorted(names) for names in groups.values())` ->
+#   `return sorted((sorted(names) for names in groups.values()), key="".join)`
+# - names that stand in other names: `for source in layer["inputs"]:` ->
+#   `for source in [name for name in leader if name in " ".join(layer["inputs"])]:`
+# - a single layer is no group: `return sorted(sorted(` ->
+#   `return [] if len(layers) == 1 else sorted(sorted(`
+# - a sum ties three inputs: `layer["inputs"]:` -> `layer["inputs"][:3]:`
+# - a term that stands there twice is no tie: `for source in layer["inputs"]:` ->
+#   `for source in [s for s in layer["inputs"] if layer["inputs"].count(s) == 1]:`
+# - a third reader is overlooked: `for source in layer["inputs"]:` -> `for source in [
+#       s for s in layer["inputs"]
+#       if [s in other["inputs"] for other in layers[: layers.index(layer)]].count(True) < 2]:`
+# - an activation behind a depthwise layer is overlooked:
+#   `{layer["name"]: layer["name"] for layer in layers}` ->
+#   `{layer["name"]: layer["name"] for layer in layers};
+#   kinds = {o["name"]: o["kind"] for o in layers}`,
+#   `!= "conv"` -> `!= "conv" and kinds[layer["inputs"][0]] + layer["kind"] != "depthwisesame"`
+# - depthwise behind depthwise makes new channels:
+#   `{layer["name"]: layer["name"] for layer in layers}` ->
+#   `{layer["name"]: layer["name"] for layer in layers};
+#   kinds = {o["name"]: o["kind"] for o in layers}`,
+#   `!= "conv"` -> `!= "conv" and kinds[layer["inputs"][0]] + layer["kind"] != "depthwise" * 2`
+
+
+# %% channel_groups wrong: what is read again has the group of before, if it makes no channels
+def channel_groups(layers):
+    group = {}
+    for layer in layers:
+        name, makes = layer["name"], layer["kind"] in ("conv", "depthwise")
+        tied = [] if layer["kind"] == "conv" else [group[source] for source in layer["inputs"]]
+        group[name] = {name} if makes else set()
+        group[name] = group[name].union(*tied)
+        group |= dict.fromkeys(group[name], group[name])
+    named = [layer["name"] for layer in layers if layer["kind"] in ("conv", "depthwise")]
+    return sorted(map(list, {tuple(sorted(group[name])) for name in named}))
+
+
+# %% channel_groups wrong: ten rounds of colours
+def channel_groups(layers):
+    colour = {layer["name"]: place for place, layer in enumerate(layers)}
+    for _ in range(10):
+        for layer in layers:
+            if layer["kind"] != "conv":
+                tied = [layer["name"], *layer["inputs"]]
+                colour |= dict.fromkeys(tied, min(colour[name] for name in tied))
+    groups = {}
+    for layer in layers:
+        if layer["kind"] in ("conv", "depthwise"):
+            groups.setdefault(colour[layer["name"]], []).append(layer["name"])
+    return sorted(map(sorted, groups.values()))
 
 
 # %% channel_groups wrong: asks all inputs anew for each layer, until the time is up
@@ -412,6 +564,21 @@ def global_channels(scores, ratio, least):
 # - what a full layer keeps is not taken elsewhere: `budget > 0` -> `budget >= 0`,
 #   `budget -= 1` -> `pass`, `layer = owner[index]` -> `layer, budget = owner[index], budget - 1`
 # - the product in float32: `int(len(owner) * ratio)` -> `int(torch.tensor(ratio) * len(owner))`
+# - the product of fractions: `int(len(owner) * ratio)` ->
+#   `int(len(owner) * __import__("fractions").Fraction(ratio))`
+# - whole percents: `int(len(owner) * ratio)` -> `len(owner) * int(ratio * 100) // 100`
+# - scores of ten digits: `torch.cat(scores).argsort()` ->
+#   `(torch.cat(scores) * 1e10).round().argsort(stable=True)`
+# - what goes is marked with 0: `mask.nonzero().flatten() for mask in keep` ->
+#   `(layer * mask).nonzero().flatten() for layer, mask in zip(scores, keep, strict=True)`
+# - three layers only: `budget > 0` -> `budget > 0 and layer < 3`
+# - a layer as small as the least loses one: `> least` ->
+#   `> least - (1 < len(keep[layer]) == least)`
+# - smaller layers do not count: `int(len(owner) * ratio)` ->
+#   `int(sum(len(layer) for layer in scores if len(layer) >= least) * ratio)`
+# - of equally large layers the same share: `int(len(owner) * ratio)` ->
+#   `(sum(int(len(layer) * ratio) for layer in scores) if len({*map(len, scores)}) == 1
+#   else int(len(owner) * ratio))`
 
 
 # %% global_channels wrong: marks closed layers and removed channels with 1e9
@@ -429,3 +596,36 @@ def global_channels(scores, ratio, least):
         keep[place][lowest.argmin()] = False
         lowest[lowest.argmin()] = 1e9
     return [mask.nonzero().flatten() for mask in keep]
+
+
+# %% global_channels wrong: three rounds, each with what the one before could not take
+def global_channels(scores, ratio, least):
+    left = [dict(enumerate(layer.tolist())) for layer in scores]
+    budget = int(sum(map(len, scores)) * ratio)
+    for _ in range(3):
+        free = [
+            (s, i, j)
+            for i, layer in enumerate(left)
+            for j, s in layer.items()
+            if len(layer) > least
+        ]
+        for _, i, j in sorted(free)[:budget]:
+            if len(left[i]) > least:
+                del left[i][j]
+                budget -= 1
+    return [torch.tensor(sorted(layer)) for layer in left]
+
+
+# %% global_channels wrong: in place of a layer at its least the first one gives that can
+def global_channels(scores, ratio, least):
+    left = [dict(enumerate(layer.tolist())) for layer in scores]
+    ranking = sorted((s, i, j) for i, layer in enumerate(left) for j, s in layer.items())
+    budget = int(len(ranking) * ratio)
+    for _, i, j in ranking:
+        if len(left[i]) <= least:
+            i = next((k for k, layer in enumerate(left) if len(layer) > least), i)
+            j = min(left[i], key=left[i].get)
+        if budget and len(left[i]) > least and j in left[i]:
+            del left[i][j]
+            budget -= 1
+    return [torch.tensor(sorted(layer)) for layer in left]

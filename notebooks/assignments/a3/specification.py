@@ -3,6 +3,8 @@
 Secret: holds the oracles, written with loops and with masks.
 """
 
+from itertools import product
+
 import torch
 
 from helpers.checks.compare import Tolerance
@@ -15,8 +17,42 @@ def _normal(rng, *shape):
     return torch.randn(*shape, generator=rng, dtype=torch.float64)
 
 
+def _whole(rng, low, high):
+    """A number from low to high."""
+    return int(torch.randint(low, high + 1, (), generator=rng))
+
+
+def _shuffled(rng, things):
+    return [things[i] for i in torch.randperm(len(things), generator=rng).tolist()]
+
+
+def _sizes(rng, count):
+    """Different sizes, so that no axis can be taken for another one."""
+    return _shuffled(rng, range(2, 2 + count))
+
+
+def _pair(rng):
+    """A small size and a larger one."""
+    return sorted(_sizes(rng, 4)[:2])
+
+
+# How many channels are kept, and whether there is a bias.
+AMOUNTS = ("one", "some", "all")
+BIASES = {"": True, ", without a bias": False}
+KERNELS = tuple(product((1, 2, 3), repeat=2))
+
+
 def _some(rng, count, kept):
-    """Sorted indices of `kept` out of `count` channels."""
+    """Sorted indices of `kept` out of `count` channels: so many, one that is not the first, some
+    with a gap between them, or all.
+    """
+    if kept == "one":
+        return torch.tensor([_whole(rng, 1, count - 1)])
+    if kept == "some":
+        mask, gap = _normal(rng, count) > 0, _whole(rng, 1, count - 2)
+        mask[gap - 1 : gap + 2] = torch.tensor([True, False, True])
+        return mask.nonzero().flatten()
+    kept = count if kept == "all" else kept
     return torch.randperm(count, generator=rng)[:kept].sort().values
 
 
@@ -28,18 +64,34 @@ def _norm_cases(rng):
 
 
 def _norm_edges(rng):
-    zero = _normal(rng, 3, 2, 2, 2)
+    few, many, *kernel = _sizes(rng, 5)
+    shapes = {
+        "a linear layer, more inputs": (few, many),
+        "a linear layer, more outputs": (many, few),
+        "a convolution in one dimension, more inputs": (few, many, *kernel[:1]),
+        "a convolution in one dimension, more outputs": (many, few, *kernel[:1]),
+        "a convolution with a high kernel": (few, many, 3, 2),
+        "a convolution with a wide kernel": (many, few, 2, 3),
+        "a convolution in three dimensions, more inputs": (few, many, *kernel),
+        "a convolution in three dimensions, more outputs": (many, few, *kernel),
+        "a square linear layer": (7, 7),
+        "as many inputs as outputs": (3, 3, 2, 2),
+        "a kernel of one pixel": (3, 3, 1, 1),
+        "a depthwise convolution": (4, 1, 3, 3),
+        "a depthwise convolution in one dimension": (4, 1, 3),
+        "a single output": (1, 2, 3, 3),
+        "a linear layer of a single output": (1, 4),
+        "a single weight": (1, 1, 1, 1),
+    }
+    weights = {label: _normal(rng, *shape) for label, shape in shapes.items()}
+    weights["a single input of negative weights"] = -_normal(rng, 4, 1).abs()
+    weights["a single output of negative weights"] = -_normal(rng, 1, 2, 3, 3).abs()
+    weights["a channel of zeros among small weights"] = zero = _normal(rng, 3, 2, 2, 2) * 1e-5
     zero[1] = 0
     return [
-        Case("a channel of zeros", {"weight": zero, "p": 2}),
-        Case("a linear layer", {"weight": _normal(rng, 5, 5), "p": 1}),
-        Case("as many inputs as outputs", {"weight": _normal(rng, 3, 3, 1, 1), "p": 2}),
-        Case("a single output", {"weight": -_normal(rng, 1, 2, 3, 3).abs(), "p": 1}),
-        Case("a linear layer of a single output", {"weight": _normal(rng, 1, 4), "p": 2}),
-        Case("a single input", {"weight": _normal(rng, 4, 1), "p": 2}),
-        Case("a convolution in one dimension", {"weight": _normal(rng, 3, 2, 5), "p": 1}),
-        Case("a convolution in three dimensions", {"weight": _normal(rng, 3, 2, 2, 3, 2), "p": 2}),
-        Case("a depthwise convolution", {"weight": _normal(rng, 4, 1, 3, 3), "p": 1}),
+        Case(f"{label}, the {p}-norm", {"weight": weight, "p": p})
+        for label, weight in weights.items()
+        for p in (1, 2)
     ]
 
 
@@ -61,14 +113,38 @@ def _taylor_edges(rng):
     silent.inputs["gradient"][1] = 0
     one = _taylor_case(rng, "a single image of negative products", 1, 3, 2, 2)
     one.inputs["gradient"] = -one.inputs["activation"] * 2
+    # As behind a ReLU: nothing of channel 0 in an image, of channel 1 in all, of a whole image.
+    still = _taylor_case(rng, "channels and images that are zero", 4, 3, 2, 2)
+    still.inputs["activation"] = still.inputs["activation"].abs()
+    for place in ((0, 0), (slice(None), 1), 2):
+        still.inputs["activation"][place] = 0
+    small = _taylor_case(rng, "a channel that is zero, and small gradients", 3, 2, 3, 3)
+    small.inputs["activation"][:, 1] = 0
+    small.inputs["gradient"] *= 1e-9
+    few, many, short, long = (*_pair(rng), *_pair(rng))
+    shapes = {
+        "images of one pixel": (5, 4, 1, 1),
+        "images of one row": (2, 3, 1, 4),
+        "images of one column": (2, 3, 4, 1),
+        "as many rows as images and channels": (3, 3, 3, 5),
+        "wide images, more than channels": (many, few, short, long),
+        "high images, more than channels": (many, few, long, short),
+        "wide images, fewer than channels": (few, many, short, long),
+        "high images, fewer than channels": (few, many, long, short),
+        "as many images as channels": (6, 6, 2, 2),
+        "a single image": (1, 4, 3, 3),
+        "a single image of one pixel": (1, 3, 1, 1),
+        "a single channel": (3, 1, 4, 2),
+        "a single channel of one pixel": (3, 1, 1, 1),
+        "a single image of a single channel": (1, 1, 2, 3),
+        "a single number": (1, 1, 1, 1),
+    }
     return [
         silent,
         one,
-        _taylor_case(rng, "images of one pixel", 3, 4, 1, 1),
-        _taylor_case(rng, "a single image", 1, 4, 3, 3),
-        _taylor_case(rng, "wide images", 3, 3, 3, 5),
-        _taylor_case(rng, "a single channel", 3, 1, 4, 2),
-        _taylor_case(rng, "a single image of a single channel", 1, 1, 2, 3),
+        still,
+        small,
+        *(_taylor_case(rng, label, *shape) for label, shape in shapes.items()),
     ]
 
 
@@ -95,7 +171,7 @@ def _keep_cases(rng):
 def _keep_edges(rng):
     equal = torch.ones(6, dtype=torch.float64)
     order = torch.randperm(8, generator=rng).double()
-    # The last four are the highest, by less than 1e-9 altogether.
+    # The last four are the highest, by a few of the last digits of a float64.
     close = torch.cat([torch.randperm(4, generator=rng), torch.randperm(4, generator=rng) + 4])
     return [
         Case("equal scores", {"scores": equal, "ratio": 0.5}),
@@ -111,7 +187,7 @@ def _keep_edges(rng):
         ),
         Case(
             "scores that float32 cannot tell apart",
-            {"scores": 1 + 1e-10 * close.double(), "ratio": 0.5},
+            {"scores": 1 + 2.0**-50 * close.double(), "ratio": 0.5},
         ),
         # 10 * 0.7 is 7, but 10 * (1 - 0.7) is above 3.
         Case("a ratio of 0.7", {"scores": _normal(rng, 10).abs(), "ratio": 0.7}),
@@ -125,9 +201,37 @@ def _keep_edges(rng):
             "a ratio of 0.29",
             {"scores": torch.randperm(100, generator=rng).double(), "ratio": 0.29},
         ),
-        Case("all scores far below 0", {"scores": -1e20 - 1e19 * order, "ratio": 0.25}),
-        Case("scores far above 0", {"scores": 1e20 + 1e19 * order, "ratio": 0.5}),
+        Case("all scores far below 0", {"scores": -1e300 - 1e299 * order, "ratio": 0.25}),
+        Case("scores far above 0", {"scores": 1e300 + 1e299 * order, "ratio": 0.5}),
         Case("equal scores far above 0", {"scores": equal[:4] * 1e17, "ratio": 0.75}),
+        Case(
+            "everything asked for, equal scores below 0",
+            {"scores": torch.tensor([-4.0, -1, -3, -1, -2]).double(), "ratio": 1.0},
+        ),
+        Case(
+            "scores of 0 that stay",
+            {"scores": torch.tensor([0.0, 0, -1, 2, 0, -3]).double(), "ratio": 0.5},
+        ),
+        Case("a ratio of 1 / 8", {"scores": _normal(rng, 8), "ratio": 0.125}),
+        Case("a single channel", {"scores": _normal(rng, 1), "ratio": 1.0}),
+        Case("one of two", {"scores": _normal(rng, 2), "ratio": 0.5}),
+        *_drawn_scores(rng),
+    ]
+
+
+def _drawn_scores(rng):
+    """Scores of which many are equal."""
+    drawn = {}
+    for count in _shuffled(rng, range(3, 33))[:8]:
+        parts = _shuffled(rng, (20, 32, count))[0]
+        ratio = _whole(rng, 1, parts - 1) / parts
+        drawn[f"{count} scores, many of them equal, and a ratio of {ratio:.5g}"] = count, ratio
+    count = _whole(rng, 17, 32)
+    for words, gone in {"none": 0, "one": 1, "all but one": count - 1}.items():
+        drawn[f"{words} to go of more than 16"] = count, (gone + 0.5) / count
+    return [
+        Case(label, {"scores": torch.randint(-2, 3, (count,), generator=rng).double(), "ratio": r})
+        for label, (count, r) in drawn.items()
     ]
 
 
@@ -158,17 +262,30 @@ def _conv_cases(rng):
 def _conv_edges(rng):
     zeros = _conv_inputs(rng, 4, 3, 2, 2)
     ends = {"keep_in": torch.arange(3), "keep_out": torch.arange(4)[[0, 2, 3]]}
-    return [
-        Case("as many inputs as outputs", _conv_inputs(rng, 5, 5, 3, 2)),
-        Case("as many kept on both sides", _conv_inputs(rng, 6, 6, 3, 3)),
-        Case("one of two outputs kept", _conv_inputs(rng, 2, 3, 1, 2)),
-        Case("one kept on each side", _conv_inputs(rng, 4, 3, 1, 1)),
-        Case("a bias of zeros", zeros | {"bias": torch.zeros(4, dtype=torch.float64)}),
-        Case("a kernel of one pixel", _conv_inputs(rng, 5, 6, 3, 2, kernel=(1, 1))),
-        Case("all kept", _conv_inputs(rng, 4, 3, 4, 3)),
-        Case("the last kept", zeros | {name: value[-1:] for name, value in ends.items()}),
-        Case("the ends kept", zeros | {name: value[::2] for name, value in ends.items()}),
-    ]
+    layers = {
+        "as many inputs as outputs": _conv_inputs(rng, 5, 5, 3, 2),
+        "as many kept on both sides": _conv_inputs(rng, 6, 6, 3, 3),
+        "one of two outputs kept": _conv_inputs(rng, 2, 3, 1, 2),
+        "a bias of zeros": zeros | {"bias": torch.zeros(4, dtype=torch.float64)},
+        "the last kept": zeros | {name: value[-1:] for name, value in ends.items()},
+        "the ends kept": zeros | {name: value[::2] for name, value in ends.items()},
+        "a kept output of zeros": _conv_inputs(rng, 4, 3, "some", "some"),
+    }
+    silent = layers["a kept output of zeros"]
+    silent["weight"][silent["keep_out"][0]] = 0
+    for words, bias in BIASES.items():
+        layers[f"a single input{words}"] = _conv_inputs(rng, 5, 1, "some", "all", bias)
+        layers[f"a single output{words}"] = _conv_inputs(rng, 1, 4, "all", "some", bias)
+        layers[f"a kernel of one pixel{words}"] = _conv_inputs(rng, 5, 4, 3, 3, bias, (1, 1))
+        layers[f"as many outputs as all inputs{words}"] = _conv_inputs(rng, 6, 3, 3, 3, bias)
+        layers[f"as many inputs as all outputs{words}"] = _conv_inputs(rng, 3, 6, 3, 3, bias)
+        kernels, more = _shuffled(rng, KERNELS), _shuffled(rng, (-1, 0, 1) * 3)
+        for place, (out, into) in enumerate(product(AMOUNTS, repeat=2)):
+            cout = _whole(rng, 4, 6)
+            sizes = cout, cout + more[place], out, into
+            label = f"{out} of the outputs and {into} of the inputs{words}"
+            layers[label] = _conv_inputs(rng, *sizes, bias, kernels[place])
+    return [Case(label, inputs) for label, inputs in layers.items()]
 
 
 def _conv_oracle(inputs, probe):
@@ -195,20 +312,28 @@ def _depthwise_cases(rng):
 
 
 def _depthwise_edges(rng):
-    return [
-        Case("two outputs per channel", _depthwise_inputs(rng, 5, 3, multiplier=2)),
-        Case("without a bias", _depthwise_inputs(rng, 4, 2, bias=False)),
-        Case("three outputs per channel", _depthwise_inputs(rng, 4, 2, multiplier=3)),
-        Case(
-            "two outputs per channel, without a bias",
-            _depthwise_inputs(rng, 4, 2, multiplier=2, bias=False),
-        ),
-        Case("one kept channel of two outputs", _depthwise_inputs(rng, 3, 1, multiplier=2)),
-        Case("a kernel of one pixel", _depthwise_inputs(rng, 4, 2, kernel=(1, 1))),
-        Case("a kernel of one row", _depthwise_inputs(rng, 6, 4, kernel=(1, 3))),
-        Case("all kept, three outputs per channel", _depthwise_inputs(rng, 3, 3, multiplier=3)),
-        Case("one kept of one output", _depthwise_inputs(rng, 4, 1)),
-    ]
+    zeros = _depthwise_inputs(rng, 4, 2)
+    layers = {
+        "a bias of zeros": zeros | {"bias": torch.zeros(4, dtype=torch.float64)},
+        "three channels of five outputs": _depthwise_inputs(rng, 3, "some", multiplier=5),
+        "a single channel of one output": _depthwise_inputs(rng, 1, "all"),
+        "a single channel of three outputs": _depthwise_inputs(rng, 1, "all", multiplier=3),
+        "a kept channel of zeros": _depthwise_inputs(rng, 4, "some"),
+    }
+    silent = layers["a kept channel of zeros"]
+    silent["weight"][silent["keep"][0]] = 0
+    for words, bias in BIASES.items():
+        inputs = _depthwise_inputs(rng, 4, "some", multiplier=3, bias=bias, kernel=(1, 1))
+        layers[f"three outputs of one pixel each{words}"] = inputs
+        inputs = _depthwise_inputs(rng, 3, "some", multiplier=3, bias=bias, kernel=(3, 2))
+        layers[f"three channels of three outputs{words}"] = inputs
+        kernels = _shuffled(rng, KERNELS)
+        for place, (most, kept) in enumerate(product((1, 2, 5), AMOUNTS)):
+            multiplier = _whole(rng, min(most, 3), most)
+            sizes = _whole(rng, 4, 6), kept, multiplier
+            label = f"{kept} of the channels, outputs of each: {multiplier}{words}"
+            layers[label] = _depthwise_inputs(rng, *sizes, bias, kernels[place])
+    return [Case(label, inputs) for label, inputs in layers.items()]
 
 
 def _depthwise_oracle(inputs, probe):
@@ -218,7 +343,7 @@ def _depthwise_oracle(inputs, probe):
     return [
         inputs["weight"][mask],
         None if inputs["bias"] is None else inputs["bias"][mask],
-        len(kept),
+        torch.tensor(len(kept)),  # 3.0 is no number of groups
     ]
 
 
@@ -237,19 +362,43 @@ def _flatten_cases(rng):
 
 def _flatten_edges(rng):
     last, pixel = _flatten_inputs(rng, 5, 2, 2, 1), _flatten_inputs(rng, 5, 1, 1, 1)
-    return [
-        Case("one pixel", _flatten_inputs(rng, 6, 1, 1, 2)),
-        Case("one pixel, as many outputs as channels", _flatten_inputs(rng, 4, 1, 1, 2, outputs=4)),
-        Case("an oblong", _flatten_inputs(rng, 3, 2, 4, 2)),
-        Case("as many pixels as channels", _flatten_inputs(rng, 4, 2, 2, 2)),
-        Case("a single output", _flatten_inputs(rng, 4, 2, 11, 3, outputs=1)),
-        Case("maps of one row", _flatten_inputs(rng, 4, 1, 3, 3)),
-        Case("maps of one column", _flatten_inputs(rng, 4, 3, 1, 3)),
-        Case("all kept", _flatten_inputs(rng, 5, 2, 2, 5)),
-        Case("the last one kept", last | {"keep": torch.tensor([4])}),
-        Case("the first of one pixel kept", pixel | {"keep": torch.tensor([0])}),
-        Case("the ends of one pixel kept", pixel | {"keep": torch.tensor([0, 4])}),
-    ]
+    layers = {
+        "as many pixels as channels": _flatten_inputs(rng, 4, 2, 2, 2),
+        "as many rows as channels": _flatten_inputs(rng, 3, 3, 2, "some"),
+        "as many columns as channels": _flatten_inputs(rng, 3, 2, 3, "some"),
+        "more outputs than columns": _flatten_inputs(rng, 4, 1, 1, "some", outputs=7),
+        "as many outputs as pixels": _flatten_inputs(rng, 3, 2, 2, "some", outputs=4),
+        "a single channel": _flatten_inputs(rng, 1, 2, 3, "all"),
+        "a single output of large maps": _flatten_inputs(rng, 4, 2, 11, 3, outputs=1),
+        "the last one kept": last | {"keep": torch.tensor([4])},
+        "the first of one pixel kept": pixel | {"keep": torch.tensor([0])},
+        "the ends of one pixel kept": pixel | {"keep": torch.tensor([0, 4])},
+        "kept columns of zeros": _flatten_inputs(rng, 4, 2, 2, "some"),
+    }
+    silent = layers["kept columns of zeros"]
+    silent["weight"].unflatten(1, (4, -1))[:, silent["keep"][0]] = 0
+    long, channels = _whole(rng, 3, 4), _whole(rng, 3, 5)
+    maps = {
+        "one pixel": (1, 1),
+        "one row": (1, long),
+        "one column": (long, 1),
+        "a square": (2, 2),
+        "wide maps": (2, long),
+        "high maps": (long, 2),
+    }
+    for row, (name, (height, width)) in enumerate(maps.items()):
+        sizes = channels, height, width
+        few = (1, channels, 3)[row % 3]
+        layers[f"{name}, all kept"] = _flatten_inputs(rng, *sizes, "all", few)
+        outputs = {
+            "a single output": 1,
+            "as many outputs as channels": channels,
+            "as many outputs as columns": channels * height * width,
+        }
+        for place, (words, count) in enumerate(outputs.items()):
+            kept = AMOUNTS[(row + place) % 2]
+            layers[f"{name}, {words}, {kept} kept"] = _flatten_inputs(rng, *sizes, kept, count)
+    return [Case(label, inputs) for label, inputs in layers.items()]
 
 
 def _flatten_oracle(inputs, probe):
@@ -268,8 +417,11 @@ def _layer(name, kind, *inputs):
 
 
 def _names(rng, count):
-    """Names in random order, so that no answer can rely on the alphabet."""
-    return [f"layer{number}" for number in torch.randperm(90, generator=rng)[:count].tolist()]
+    """Names in random order, with capitals and without, so that no answer can rely on the
+    alphabet.
+    """
+    numbers = torch.randperm(90, generator=rng)[:count].tolist()
+    return [f"{('layer', 'Layer', 'l', 'block.')[_whole(rng, 0, 3)]}{n}" for n in numbers]
 
 
 def _network(rng, *lines):
@@ -283,6 +435,18 @@ def _network(rng, *lines):
             _layer(name, kind, *(names[int(i)] for i in inputs)) for name, kind, *inputs in rows
         ]
     }
+
+
+def _drawn_network(rng, count):
+    """A network in which a layer reads any others further up; sums stand in the second half."""
+    lines = ["conv"]
+    while len(lines) < count:
+        late = 2 * len(lines) >= count
+        kind = ("conv", "depthwise", "same", "add" if late else "conv")[_whole(rng, 0, 3)]
+        reads = {"conv": _whole(rng, 0, 1), "add": _whole(rng, 2, 4)}.get(kind, 1)
+        inputs = torch.randint(len(lines), (reads,), generator=rng).tolist()
+        lines.append(" ".join([kind, *map(str, inputs)]))
+    return _network(rng, *lines)
 
 
 def _group_cases(rng):
@@ -312,6 +476,23 @@ def _group_edges(rng):
         "thirty depthwise blocks in a row": ", ".join(
             ["conv"] + [f"depthwise {i}, add {i} {i + 1}" for i in range(0, 60, 2)]
         ),
+        "the same term twice": "conv, conv, add 0 0, conv 2, add 3 3 1, conv, add 5 4 5",
+        "a sum of five, depthwise and activation in turn": "conv, depthwise 0, same 1, conv, "
+        "same 3, depthwise 4, conv, conv, conv, add 6 2 7 5 8",
+        "depthwise layers in a row": "conv, depthwise 0, same 1, depthwise 2, depthwise 3, same 4, "
+        "same 5, conv 6, add 6 7",
+        "a layer that is read again after a sum": "conv, same 0, conv, add 2 0, conv, add 4 1, "
+        "depthwise 3",
+        "two layers that are read again after sums": "conv, conv, same 1, add 0 1, depthwise 2, "
+        "conv, conv, same 6, add 6 5, add 7 0",
+        "several layers that are read again after a sum": "conv, same 0, depthwise 1, conv, add 0 "
+        "3, conv, add 1 5, conv, add 2 7, conv, add 4 9, conv 10, conv, add 6 12",
+        "sums of sums": "conv, conv, add 0 1, conv, conv, add 3 4, conv, conv, add 6 7, conv 8, "
+        "add 2 5, add 9 10 8",
+        "a single layer": "conv",
+        "forty sums in any order": ", ".join(
+            ["conv"] * 41 + [f"add {i} {i + 1}" for i in _shuffled(rng, range(40))]
+        ),
     }
     kinds = [_layer("add", "conv"), _layer("same", "conv", "add"), _layer("conv", "conv", "same")]
     alike = [_layer("Conv", "conv"), _layer("conv", "conv", "Conv"), _layer("CONV", "conv", "conv")]
@@ -320,7 +501,17 @@ def _group_edges(rng):
         _layer("conv10", "conv"),
         _layer("s", "add", "conv2", "conv10"),
     ]
+    mixed = [
+        *(_layer(name, "conv") for name in ("x", "c9", "y", "c10", "z", "c1", "a", "B", "Ca")),
+        *(_layer(a + b, "add", a, b) for a, b in (("x", "c9"), ("y", "c10"), ("z", "c1"))),
+        _layer("aB", "add", "a", "B"),
+    ]
     return [
+        Case("names with capitals and numbers in several groups", {"layers": mixed}),
+        *(
+            Case(f"a drawn network of {count} layers", _drawn_network(rng, count))
+            for count in range(8, 32, 2)
+        ),
         Case("layers named like kinds", {"layers": kinds}),
         Case("names that differ in capitals", {"layers": alike}),
         Case("names with numbers of one digit and of two", {"layers": digits}),
@@ -354,7 +545,7 @@ def _global_cases(rng):
 
 def _global_edges(rng):
     apart = [torch.tensor([0.1, 0.2, 0.3]).double(), torch.tensor([1.0, 9.0, 8.0, 7.0]).double()]
-    close = 1 + 1e-9 * torch.randperm(12, generator=rng).double()
+    close = 1 + 2.0**-50 * torch.randperm(12, generator=rng).double()
     single = [_normal(rng, 1), _normal(rng, 5), _normal(rng, 1)]
     small = [_normal(rng, 5).abs() * 0.01, _normal(rng, 5).abs() + 1, _normal(rng, 4).abs() + 1]
     return [
@@ -383,22 +574,70 @@ def _global_edges(rng):
         Case("too little asked for", {"scores": small, "ratio": 0.05, "least": 1}),
         Case("everything asked for, two left", {"scores": small, "ratio": 1.0, "least": 2}),
         Case(
-            "a single layer", {"scores": [_normal(rng, 5).sort().values], "ratio": 0.5, "least": 2}
+            "a single layer", {"scores": [_normal(rng, 7).sort().values], "ratio": 0.5, "least": 2}
         ),
         Case("a single layer, three left", {"scores": [small[0]], "ratio": 0.5, "least": 3}),
         Case("a single layer, one left", {"scores": [small[1]], "ratio": 0.8, "least": 1}),
         Case("layers of one channel", {"scores": single, "ratio": 0.5, "least": 1}),
         Case(
             "equally large layers",
-            {"scores": [_normal(rng, 4) for _ in range(3)], "ratio": 0.5, "least": 1},
+            {"scores": [_normal(rng, 5) for _ in range(3)], "ratio": 0.5, "least": 1},
         ),
         # 100 * 0.29 is just below 29, but 29 in float32.
         Case(
             "a ratio of 0.29",
             {"scores": [_normal(rng, 50), _normal(rng, 50)], "ratio": 0.29, "least": 1},
         ),
-        Case("scores far above 0", {"scores": [s * 1e20 for s in apart], "ratio": 0.5, "least": 1}),
+        Case(
+            "scores far above 0", {"scores": [s * 1e300 for s in apart], "ratio": 0.5, "least": 1}
+        ),
+        # 20 * 0.7 is 14, and 20 times the float 0.7 just below.
+        Case(
+            "a ratio of 0.7",
+            {"scores": [_normal(rng, 8), _normal(rng, 12)], "ratio": 0.7, "least": 1},
+        ),
+        Case(
+            "a ratio of 1 / 8",
+            {"scores": [_normal(rng, 3), _normal(rng, 5)], "ratio": 0.125, "least": 1},
+        ),
+        Case(
+            "a score of 0 that stays",
+            {
+                "scores": [torch.tensor([-2.0, 0, -3]).double(), -_normal(rng, 5).abs() - 4],
+                "ratio": 0.4,
+                "least": 1,
+            },
+        ),
+        Case(
+            "layers as small as the least, and smaller",
+            {
+                "scores": [_normal(rng, 12), *(_normal(rng, n) - 9 for n in (4, 1, 3, 2))],
+                "ratio": 0.33,
+                "least": 4,
+            },
+        ),
+        # 14 are to go. The lowest layer keeps 5 of its 14, and the next ones give one each.
+        Case(
+            "layers that reach the least one after the other",
+            {
+                "scores": [
+                    *(_normal(rng, 6).abs() + 10 * height for height in range(6, 0, -1)),
+                    _normal(rng, 14).abs(),
+                ],
+                "ratio": 0.29,
+                "least": 5,
+            },
+        ),
+        *(_drawn_layers(rng, count) for count in range(2, 9)),
     ]
+
+
+def _drawn_layers(rng, count):
+    """Layers of any size, each with scores of its own height."""
+    scores = [_normal(rng, _whole(rng, 1, 8)) * 3 + 2 * _normal(rng, 1) for _ in range(count)]
+    ratio, least = _whole(rng, 1, 31) / 32, _whole(rng, 1, 4)
+    label = f"{count} drawn layers, a ratio of {ratio}, at least {least}"
+    return Case(label, {"scores": scores, "ratio": ratio, "least": least})
 
 
 def _global_oracle(inputs, probe):
