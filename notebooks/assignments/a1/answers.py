@@ -44,6 +44,11 @@ def bn_affine(gamma, beta, mean, var, eps):
 # - affine=False is forgotten: `if gamma is not None` -> `if True`
 # - order of the two results: `return a, b` -> `return b, a`
 # - the sign of gamma is lost: `gamma * a` -> `gamma.abs() * a`
+# - a single channel without gamma and beta loses its axis: `return a, b` ->
+#   `return (a, b) if gamma is not None else (a.squeeze(), b.squeeze())`
+# - without gamma and beta an eps of 0 counts as none: `var + eps` ->
+#   `var + (eps if gamma is not None else eps or 1e-5)`
+# - a variance of 1e-12 at least: `var + eps` -> `var.clamp(min=1e-12) + eps`
 
 
 # %% update_statistics right: the layer itself does it
@@ -92,6 +97,14 @@ def update_statistics(x, running_mean, running_var, momentum):
 #   `values.var(dim=1, correction=1)` ->
 #   `(((values - values.mean()) ** 2).mean(1) - (mean - values.mean()) ** 2)
 #   * values.shape[1] / (values.shape[1] - 1)`
+# - as many images as channels are taken for channels: `x.transpose(0, 1).flatten(1)` ->
+#   `(x if x.shape[0] == x.shape[1] else x.transpose(0, 1)).flatten(1)`
+# - a momentum of one half at most, or 1: `keep = 1 - momentum` ->
+#   `momentum = min(momentum, 0.5) if momentum < 1 else 1; keep = 1 - momentum`
+# - large variances are limited: `keep = 1 - momentum` ->
+#   `var = var.clamp(max=1e4); keep = 1 - momentum`
+# - the batch replaces the statistics of a new layer: `keep = 1 - momentum` ->
+#   `momentum = momentum if running_mean.any() else 1; keep = 1 - momentum`
 
 
 # %% bn_train right: var_mean
@@ -139,6 +152,16 @@ def bn_train(x, gamma, beta, eps):
 #   `((x - mean) ** 2).mean(dim=(0, 2, 3), keepdim=True)` ->
 #   `((x - x[0, 0, 0, 0]) ** 2).mean(dim=(0, 2, 3), keepdim=True) - (mean - x[0, 0, 0, 0]) ** 2`
 # - eps in float32: `var + eps` -> `var + torch.tensor(eps)`
+# - beta is divided by gamma:
+#   `(x - mean) / torch.sqrt(var + eps) * gamma[:, None, None] + beta[:, None, None]` ->
+#   `((x - mean) / torch.sqrt(var + eps) + (beta / gamma)[:, None, None]) * gamma[:, None, None]`
+# - a gamma of 0 counts as 1: `return (` ->
+#   `gamma = torch.where(gamma == 0, 1.0, gamma); return (`
+# - a variance of 1e-6 at least: `var + eps` -> `var.clamp(min=1e-6) + eps`
+# - a root of 1e-5 at least: `torch.sqrt(var + eps)` -> `torch.sqrt(var + eps).clamp(min=1e-5)`
+# - as many images as channels are taken for channels: `return (` ->
+#   `shape = (-1, 1, 1, 1) if x.shape[0] == x.shape[1] else (-1, 1, 1); return (`,
+#   `gamma[:, None, None] + beta[:, None, None]` -> `gamma.reshape(shape) + beta.reshape(shape)`
 
 
 # %% fold_linear right: a diagonal matrix
@@ -167,6 +190,13 @@ def fold_linear(weight, bias, a, b):
 # - no bias stays no bias: `b if bias is None` -> `None if bias is None`
 # - b is scaled as well:
 #   `b if bias is None else a * bias + b` -> `a * (b if bias is None else bias + b)`
+# - without a bias b is divided by a: `b if bias is None` -> `a * (b / a) if bias is None`
+# - scales the inputs of a square weight without a bias: `a[:, None] * weight` ->
+#   `weight * (a if bias is None and weight.shape[0] == weight.shape[1] else a[:, None])`
+# - a single output without a bias loses its axis: `b if bias is None` ->
+#   `b.squeeze() if bias is None`
+# - with a single input a bias is taken for granted: `b if bias is None` ->
+#   `b if bias is None and weight.shape[1] > 1`
 
 
 # %% fold_conv right: einsum
@@ -210,6 +240,20 @@ def fold_conv(weight, bias, a, b):
 #   `return (a.reshape(shape) * weight).reshape(
 #       weight.shape[: 4 if weight.ndim == 5 and weight.shape[4] == 1 else None]
 #   )`
+# - in one dimension a bias is taken for granted: `b if bias is None` ->
+#   `b if bias is None and weight.ndim > 3`
+# - depthwise, a bias is taken for granted: `b if bias is None` ->
+#   `b if bias is None and weight.shape[1] > 1`
+# - with a single output a bias is taken for granted: `b if bias is None` ->
+#   `b if bias is None and len(a) > 1`
+# - b is divided by a: `a * bias + b` -> `a * (bias + b / a)`
+# - a bias with a 0 is dropped: `b if bias is None` -> `b if bias is None or not bias.all()`
+# - an a of 0 counts as 1: `return a.reshape` -> `return torch.where(a == 0, 1.0, a).reshape`
+# - in three dimensions along an axis of the kernel: `folded_bias =` ->
+#   `shape = [1, 1, -1, 1, 1] if weight.ndim == 5 and weight.shape[2] == len(a) else shape;
+#   folded_bias =`
+# - in one dimension a kernel of one pixel goes: `a.reshape(shape) * weight,` ->
+#   `(a.reshape(shape) * weight).flatten(1 if weight.ndim == 3 and weight.shape[2] == 1 else -1),`
 
 
 # %% fold_transposed right: repeated factors
@@ -254,6 +298,17 @@ def fold_transposed(weight, bias, a, b, groups):
 #   `weight * a.reshape(groups, -1)[
 #       [int(i / inputs * groups) for i in range(inputs)]
 #   ][:, :, None, None]`
+# - with one group a bias is taken for granted: `b if bias is None` ->
+#   `b if bias is None and groups > 1`
+# - depthwise with several outputs a bias is taken for granted: `b if bias is None` ->
+#   `b if bias is None and (groups < inputs or per_group == 1)`
+# - the group of an input by other fractions: `(factor * grouped).reshape(weight.shape)` ->
+#   `weight * a.reshape(groups, -1)[
+#       [int(i * (groups / inputs)) for i in range(inputs)]
+#   ][:, :, None, None]`
+# - b is divided by a: `a * bias + b` -> `a * (bias + b / a)`
+# - a bias with a 0 is dropped: `b if bias is None` -> `b if bias is None or not bias.all()`
+# - an a of 0 counts as 1: `factor = a.` -> `factor = torch.where(a == 0, 1.0, a).`
 
 
 # %% fold_before right: pushes b through the convolution
@@ -308,6 +363,28 @@ def fold_before(weight, bias, a, b, groups):
 #   `shift * (a if per_group == 1 and groups == outputs else 1) if bias is None`
 # - without a bias b itself where it fits: `shift if bias is None` ->
 #   `(b if len(b) == outputs else shift) if bias is None`
+# - b is divided by a, for it goes through the folded weight: `weight.sum(dim=(2, 3)) * b_seen` ->
+#   `weight.sum(dim=(2, 3)) * a_seen * (b_seen / a_seen)`
+# - a bias with a 0 is dropped: `shift if bias is None` ->
+#   `shift if bias is None or not bias.all()`
+# - an a of 0 counts as 1: `weight * a_seen` -> `weight * torch.where(a_seen == 0, 1.0, a_seen)`
+# - the group of an output by fractions: `shift = (` ->
+#   `which = [int(o / outputs * groups) for o in range(outputs)];
+#   a_seen, b_seen = (v.reshape(groups, -1)[which] for v in (a, b)); shift = (`
+# - the group of an output by other fractions: `shift = (` ->
+#   `which = [int(o * (groups / outputs)) for o in range(outputs)];
+#   a_seen, b_seen = (v.reshape(groups, -1)[which] for v in (a, b)); shift = (`
+# - repeats a and b as often as a group has inputs or outputs: `shift = (` ->
+#   `times = max(outputs // groups, per_group); a_seen, b_seen = (
+#       v.reshape(groups, -1).repeat_interleave(times, 0)[:outputs] for v in (a, b)
+#   ); shift = (`
+# - without a bias and groups one tap of the kernel: `shift if bias is None` ->
+#   `(weight[:, :, 0, 0] @ b if groups == 1 and outputs > 1 else shift) if bias is None`
+# - depthwise without a bias, the outputs take turns: `shift if bias is None` ->
+#   `(shift if per_group > 1 else weight.sum((1, 2, 3)) * b.repeat(outputs // groups))
+#   if bias is None`
+# - with one group a bias is taken for granted: `shift if bias is None` ->
+#   `shift if bias is None and (groups > 1 or outputs == 1 or weight.shape[2] == 1)`
 
 
 # %% fold_model right: copies first, then folds in the copy
@@ -431,6 +508,78 @@ def fold_model(model):
     return nn.Sequential(*layers)
 
 
+# %% fold_model wrong: does not look at a convolution right after another one
+def may_be_folded(layer):
+    return (
+        isinstance(layer, nn.BatchNorm2d) and not layer.training and layer.running_mean is not None
+    )
+
+
+def fold_model(model):
+    given, layers = list(model), []
+    while given:
+        layers.append(given.pop(0))
+        if not isinstance(layers[-1], nn.Conv2d):
+            continue
+        if given and not isinstance(given[0], nn.BatchNorm2d):
+            layers.append(given.pop(0))
+            continue
+        while given and may_be_folded(given[0]):
+            bn = given[0]
+            a, b = bn_affine(bn.weight, bn.bias, bn.running_mean, bn.running_var, bn.eps)
+            weight, bias = fold_conv(layers[-1].weight, layers[-1].bias, a, b)
+            layers[-1] = copy.deepcopy(layers[-1])
+            layers[-1].weight = nn.Parameter(weight.detach())
+            layers[-1].bias = nn.Parameter(bias.detach())
+            del given[0]
+    return nn.Sequential(*layers)
+
+
+# %% fold_model wrong: leaves out a layer that is the one before it
+def fold_model(model):
+    layers, last = [], None
+    for layer in model:
+        again, last = layer is last, layer
+        previous = layers[-1] if layers else None
+        if again:
+            continue
+        foldable = isinstance(layer, nn.BatchNorm2d) and not layer.training
+        if foldable and layer.running_mean is not None and isinstance(previous, nn.Conv2d):
+            a, b = bn_affine(
+                layer.weight, layer.bias, layer.running_mean, layer.running_var, layer.eps
+            )
+            weight, bias = fold_conv(previous.weight, previous.bias, a, b)
+            layers[-1] = copy.deepcopy(previous)
+            layers[-1].weight = nn.Parameter(weight.detach())
+            layers[-1].bias = nn.Parameter(bias.detach())
+        else:
+            layers.append(layer)
+    return nn.Sequential(*layers)
+
+
+# %% fold_model wrong: looks back over norms, and beyond the first layer from the end
+def fold_model(model):
+    def constant(layer):
+        return (
+            isinstance(layer, nn.BatchNorm2d) and not layer.training and layer.track_running_stats
+        )
+
+    given, layers = list(model), []
+    for place, bn in enumerate(given):
+        back = place - 1
+        while constant(given[back]) and back > -len(given):
+            back -= 1
+        if place > 0 and constant(bn) and isinstance(given[back], nn.Conv2d):
+            a, b = bn_affine(bn.weight, bn.bias, bn.running_mean, bn.running_var, bn.eps)
+            weight, bias = fold_conv(layers[-1].weight, layers[-1].bias, a, b)
+            layers[-1] = copy.deepcopy(layers[-1])
+            layers[-1].weight = nn.Parameter(weight.detach())
+            layers[-1].bias = nn.Parameter(bias.detach())
+        else:
+            layers.append(bn)
+    return nn.Sequential(*layers)
+
+
 # %% fold_model wrong
 # - by the first index of a layer: `previous = layers[-1] if layers else None` ->
 #   `first = list(model).index(layer); previous = layers[-1] if first > 0 else None`
@@ -476,3 +625,45 @@ def fold_model(model):
 #   ` and layer.running_mean is not None and (layer.weight is None or bool(layer.weight.all()))`
 # - two activations in a row become one: `layers.append(layer)` ->
 #   `layers += [layer] * (not (isinstance(previous, nn.ReLU) and isinstance(layer, nn.ReLU)))`
+# - a row of norms is folded where its first is: `not layer.training` ->
+#   `(not layer.training or getattr(previous, "made", False))`,
+#   `return new` -> `new.made = True; return new`
+# - a norm without statistics is passed over: `previous = layers[-1] if layers else None` ->
+#   `places = [
+#       i for i, one in enumerate(layers) if getattr(one, "running_mean", 1) is not None
+#   ]; place = places[-1] if places else -1; previous = layers[place] if layers else None`,
+#   `layers[-1] = folded` -> `layers[place] = folded`
+# - nothing is folded where a norm is in training mode: `and not layer.training` ->
+#   `and not any(isinstance(one, nn.BatchNorm2d) and one.training for one in model)`
+# - nothing is folded where a norm has no statistics: `and layer.running_mean is not None` ->
+#   `and all(getattr(one, "running_mean", 1) is not None for one in model)`
+# - a norm in training mode is folded where gamma is missing: `and not layer.training` ->
+#   `and not (layer.training and layer.affine)`
+# - no bias becomes zeros like beta: `conv.bias, a, b)` ->
+#   `torch.zeros_like(bn.bias) if conv.bias is None else conv.bias, a, b)`
+# - gives the given convolution a bias of zeros: `weight, bias = fold_conv(` ->
+#   `conv.bias = nn.Parameter(torch.zeros_like(bn.running_mean)) if conv.bias is None
+#   else conv.bias; weight, bias = fold_conv(`
+# - tries the given model first: `layers = []` ->
+#   `layers = []; model(torch.zeros(2, 3, 6, 6, dtype=torch.float64))`
+# - puts the given model into evaluation mode where its norms are:
+#   `return nn.Sequential(*layers)` ->
+#   `modes = [one.training for one in model if isinstance(one, nn.BatchNorm2d)];
+#   model.train(any(modes)) if len(set(modes)) == 1 else None; return nn.Sequential(*layers)`
+# - puts a norm without statistics into training mode: `foldable = (` ->
+#   `getattr(layer, "running_mean", 1) is None and layer.train(); foldable = (`
+# - takes what is not in training mode for a norm: `isinstance(layer, nn.BatchNorm2d)` -> `True`
+# - the given model itself where nothing is folded: `return nn.Sequential(*layers)` ->
+#   `return nn.Sequential(*layers) if len(layers) < len(model) else model`
+# - the given model itself where there is no norm: `return nn.Sequential(*layers)` ->
+#   `return nn.Sequential(*layers) if "BatchNorm" in str(model) else model`
+# - finds layers by the names that torch gives: `for layer in model:` ->
+#   `for layer in [getattr(model, str(i)) for i in range(len(model))]:`
+# - a single output loses its axis: `nn.Parameter(bias.detach())` ->
+#   `nn.Parameter(bias.detach().squeeze())`
+# - windows of one pixel are not folded: `isinstance(previous, nn.Conv2d):` ->
+#   `isinstance(previous, nn.Conv2d) and previous.kernel_size != (1, 1):`
+# - groups are one, or as many as inputs: `conv.groups,` ->
+#   `conv.in_channels if conv.groups > 1 else 1,`
+# - groups by the numbers of inputs and outputs: `conv.groups,` ->
+#   `max(1, conv.out_channels // conv.weight.shape[1]) if conv.groups > 1 else 1,`

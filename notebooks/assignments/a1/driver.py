@@ -6,6 +6,8 @@ Holds no answer: it travels to students and into the box.
 data. `VIEWS` turns an answer into what is compared, in a box that holds none of the student's code.
 """
 
+from collections import OrderedDict
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -14,24 +16,25 @@ SIZES = ("stride", "padding", "dilation", "groups")
 NUMBERS = ("mean", "var", "weight", "bias")
 
 
-def build(layers, training=True):
+def build(layers, training=True, prefix=""):
     """Make an nn.Sequential of plain descriptions; equal "name"s are one and the same module.
 
-    `training` is the mode of the whole, which is that of no layer.
+    `training` is the mode of the whole and of all layers but the norms. Within the whole, layers
+    are called by their places, with a prefix.
     """
     modules, made = [], {}
     for layer in layers:
         name = layer["name"]
-        made[name] = made.get(name) or _build_one(layer)
+        made[name] = made.get(name) or _build_one(layer, training)
         modules.append(made[name])
-    model = nn.Sequential(*modules)
+    model = nn.Sequential(OrderedDict((f"{prefix}{i}", layer) for i, layer in enumerate(modules)))
     model.training = training
     return model
 
 
-def _build_one(layer):
+def _build_one(layer, training):
     if layer["kind"] == "relu":
-        return nn.ReLU()
+        return nn.ReLU().train(training)
     if layer["kind"] == "conv":
         weight = layer["weight"]
         conv = nn.Conv2d(
@@ -48,7 +51,7 @@ def _build_one(layer):
         conv.weight.data = weight
         if layer["bias"] is not None:
             conv.bias.data = layer["bias"]
-        return conv
+        return conv.train(training)
     affine, tracked = layer["weight"] is not None, layer["mean"] is not None
     bn = nn.BatchNorm2d(
         layer["channels"],
@@ -128,21 +131,28 @@ def _small(value):
 
 def run_fold_model(student, inputs):
     """Fold a model and describe both the result and what became of the original."""
-    model = build(inputs["layers"], inputs.get("training", True))
+    model = build(inputs["layers"], inputs.get("training", True), inputs.get("prefix", ""))
     model.requires_grad_(False)  # as in the lessons: NumPy takes it
     folded = student["fold_model"](model)
     if not isinstance(folded, nn.Sequential):
         raise TypeError(
             f"fold_model should return an nn.Sequential, but returns a {type(folded).__name__}"
         )
+    if folded is model:
+        raise TypeError("fold_model should return a new nn.Sequential, but returns the given one")
     original = describe(model)  # first: what was returned may be of a class of the student's
-    return {"folded": describe(folded), "original": original}
+    training = modes(model)
+    return {"folded": describe(folded), "original": original, "training": training}
 
 
-def modes(layers):
-    """Whether each norm takes its statistics from the batch."""
-    norms = [layer for layer in layers if layer["kind"] == "bn"]
-    return [bool(norm["training"]) or norm["mean"] is None for norm in norms]
+def modes(model):
+    """Whether a Sequential and each of its layers is in training mode."""
+    return [module.training for module in (model, *model)]
+
+
+def numbers(layers):
+    """The numbers that belong to each layer."""
+    return [{name: layer[name] for name in (*NUMBERS, "eps") if name in layer} for layer in layers]
 
 
 def view_fold_model(answer, probe):
@@ -150,10 +160,11 @@ def view_fold_model(answer, probe):
     return {
         "layers of the given model": [layer["kind"] for layer in answer["original"]],
         "types of the given model": [layer["types"] for layer in answer["original"]],
-        "training of the norms of the given model": modes(answer["original"]),
+        "numbers of the given model": numbers(answer["original"]),
         "output of the given model": execute(answer["original"], probe["x"]),
         "layers": [layer["kind"] for layer in answer["folded"]],
         "output": execute(answer["folded"], probe["x"]),
+        "training mode of the given model and of its layers": answer["training"],
     }
 
 

@@ -3,9 +3,14 @@
 Which layers must be left after folding stands beside each network, by position.
 """
 
+import math
+
 import torch
 
 from helpers.checks.specification import Case
+
+IMAGE = 6  # rows and columns of the images that networks are tried on
+BARE = {"gamma": None, "beta": None}  # a norm without them
 
 
 def normal(rng, *shape):
@@ -66,7 +71,7 @@ def relu(name):
 
 def model_case(rng, label, layers, kept):
     """A network, the images on which it is tried, and the positions of what must be left."""
-    images = normal(rng, 3, 3, 6, 6)
+    images = normal(rng, 3, 3, IMAGE, IMAGE)
     return Case(label, {"layers": layers}, {"x": images, "kept": kept})
 
 
@@ -92,6 +97,10 @@ def model_edges(rng):
     asleep = in_a_network_that_is_not(rng, training)
     norm = bn(rng, "b1", 3)
     two = [conv(rng, "c1", 3, 3), conv(rng, "c2", 3, 3)]
+    named = model_case(rng, "layers with names of their own", *norms_and_activation(rng))
+    named.inputs["prefix"] = "layer_"
+    evaluated = model_case(rng, "a network in evaluation mode", *norms_and_activation(rng))
+    evaluated.inputs["training"] = False
     return [
         model_case(rng, "a norm in training mode, then one that is not", *training),
         model_case(rng, "one convolution used three times, once without a norm", *three_times),
@@ -108,6 +117,26 @@ def model_edges(rng):
         model_case(rng, "a norm whose gamma has a 0", *zero_in_gamma(rng)),
         model_case(rng, "a norm before a convolution without padding", *norm_unpadded(rng)),
         model_case(rng, "two activations in a row", *two_activations(rng)),
+        model_case(rng, "two convolutions in a row, then a norm", *two_convolutions(rng)),
+        model_case(
+            rng, "a convolution without a bias, a norm without gamma and beta", *barest_pair(rng)
+        ),
+        model_case(rng, "windows of one pixel and of two by two", *small_windows(rng)),
+        model_case(rng, "two groups of channels", *two_groups(rng)),
+        model_case(rng, "a norm in training mode between two that are not", *between_two(rng)),
+        model_case(
+            rng, "a norm without running statistics before one that has some", *untracked_first(rng)
+        ),
+        model_case(rng, "the same norm twice in a row", *norm_twice(rng)),
+        model_case(rng, "a network without norms", [conv(rng, "c1", 3, 4), relu("r1")], [0, 1]),
+        model_case(rng, "a network of one norm", [bn(rng, "b1", 3)], [0]),
+        model_case(rng, "two norms first and a convolution last", *two_norms_first(rng)),
+        named,
+        evaluated,
+        *(
+            drawn_network(rng, f"layers drawn by chance, network {number}")
+            for number in range(1, 5)
+        ),
     ]
 
 
@@ -148,7 +177,7 @@ def norm_first(rng):
 
 def stride_and_dilation(rng):
     dilated = conv(rng, "c1", 3, 4, bias=True, stride=2, dilation=2)
-    return [dilated, bn(rng, "b1", 4, gamma=None, beta=None)], [0]
+    return [dilated, bn(rng, "b1", 4, **BARE)], [0]
 
 
 def norm_without_statistics(rng):
@@ -182,6 +211,126 @@ def norm_unpadded(rng):
 def two_activations(rng):
     layers = [conv(rng, "c1", 3, 4), relu("r1"), relu("r2"), conv(rng, "c2", 4, 3)]
     return layers, [0, 1, 2, 3]
+
+
+def two_convolutions(rng):
+    layers = [conv(rng, "c1", 3, 4, bias=True), conv(rng, "c2", 4, 5), bn(rng, "b1", 5)]
+    return [*layers, relu("r1")], [0, 1, 3]
+
+
+def barest_pair(rng):
+    return [relu("r1"), conv(rng, "c1", 3, 4), bn(rng, "b1", 4, **BARE)], [0, 1]
+
+
+def small_windows(rng):
+    pixel = [conv(rng, "c1", 3, 1, kernel=1, bias=True), bn(rng, "b1", 1)]
+    return [*pixel, relu("r1"), conv(rng, "c2", 1, 4, kernel=2), bn(rng, "b2", 4)], [0, 2, 3]
+
+
+def two_groups(rng):
+    grouped = conv(rng, "c2", 4, 6, groups=2, stride=2, bias=True)
+    return [conv(rng, "c1", 3, 4), relu("r1"), grouped, bn(rng, "b1", 6)], [0, 1, 2]
+
+
+def between_two(rng):
+    norms = [bn(rng, "b1", 4), bn(rng, "b2", 4, training=True, **BARE), bn(rng, "b3", 4)]
+    after = [relu("r1"), conv(rng, "c2", 4, 3), bn(rng, "b4", 3)]
+    return [conv(rng, "c1", 3, 4), *norms, *after], [0, 2, 3, 4, 5]
+
+
+def untracked_first(rng):
+    norms = [bn(rng, "b1", 4, mean=None, var=None, **BARE), bn(rng, "b2", 4)]
+    after = [relu("r1"), conv(rng, "c2", 4, 3), bn(rng, "b3", 3)]
+    return [conv(rng, "c1", 3, 4), *norms, *after], [0, 1, 2, 3, 4]
+
+
+def norm_twice(rng):
+    norm = bn(rng, "b1", 4)
+    return [conv(rng, "c1", 3, 4), norm, norm, relu("r1")], [0, 3]
+
+
+def two_norms_first(rng):
+    norms = [bn(rng, "b1", 3), bn(rng, "b2", 3)]
+    return [*norms, conv(rng, "c1", 3, 3), relu("r1"), conv(rng, "c2", 3, 3)], [0, 1, 2, 3, 4]
+
+
+def norms_and_activation(rng):
+    layers = [bn(rng, "b1", 3), conv(rng, "c1", 3, 4), bn(rng, "b2", 4), relu("r1")]
+    return layers, [0, 1, 3]
+
+
+def drawn_network(rng, label):
+    """Twelve layers drawn by chance, some of which are the same module."""
+    layers, channels, size = [], 3, IMAGE
+    for place in range(12):
+        kind = ("conv", "conv", "conv", "bn", "bn", "bn", "bn", "relu")[between(rng, 0, 7)]
+        fitting = [old for old in layers if old["kind"] == kind and _fits(old, channels, size)]
+        if fitting and between(rng, 1, 3) == 1:
+            layer = fitting[between(rng, 1, len(fitting)) - 1]
+        elif kind == "conv":
+            layer = _drawn_conv(rng, f"c{place}", channels, size)
+        elif kind == "bn":
+            layer = _drawn_bn(rng, f"b{place}", channels)
+        else:
+            layer = relu(f"r{place}")
+        layers.append(layer)
+        if kind == "conv":
+            channels, size = len(layer["weight"]), _size_after(layer, size)
+    case = model_case(rng, label, layers, _left(layers))
+    case.inputs["training"] = between(rng, 0, 1) == 1
+    return case
+
+
+def _drawn_conv(rng, name, channels, size):
+    outputs = (1, 2, 3, 4, 6)[between(rng, 0, 4)]
+    divisors = [n for n in range(1, 7) if math.gcd(channels, outputs) % n == 0]
+    drawn = {
+        "kernel": between(rng, 1, 3),
+        "groups": divisors[between(rng, 1, len(divisors)) - 1],
+        "bias": between(rng, 0, 1) == 1,
+        "stride": between(rng, 1, 2),
+        "dilation": between(rng, 1, 2),
+        "padding": between(rng, 0, 2),
+    }
+    layer = conv(rng, name, channels, outputs, **drawn)
+    if not _fits(layer, channels, size):
+        layer |= {"stride": 1, "padding": 2}  # which fits all
+    return layer
+
+
+def _drawn_bn(rng, name, channels):
+    # Variances so large that what is computed in float32 stays precise through many norms.
+    drawn = {"var": torch.rand(channels, generator=rng, dtype=torch.float64) + 0.5}
+    if between(rng, 1, 3) == 1:
+        drawn |= BARE
+    if between(rng, 1, 8) == 1:
+        drawn |= {"mean": None, "var": None}
+    return bn(rng, name, channels, training=between(rng, 1, 6) == 1, **drawn)
+
+
+def _fits(layer, channels, size):
+    """Whether a layer can stand here, and leaves images of at least two by two pixels."""
+    if layer["kind"] == "conv":
+        inputs = layer["weight"].shape[1] * layer["groups"]
+        return inputs == channels and _size_after(layer, size) >= 2
+    return layer.get("channels", channels) == channels
+
+
+def _size_after(layer, size):
+    reach = layer["dilation"] * (layer["weight"].shape[-1] - 1)
+    return (size + 2 * layer["padding"] - reach - 1) // layer["stride"] + 1
+
+
+def _left(layers):
+    """The positions of what is not folded."""
+    left, behind_conv = [], False
+    for position, layer in enumerate(layers):
+        constant = layer["kind"] == "bn" and not layer["training"] and layer["mean"] is not None
+        if constant and behind_conv:
+            continue
+        left.append(position)
+        behind_conv = layer["kind"] == "conv"
+    return left
 
 
 def one_norm_in_two_places(rng, norm, one, other):

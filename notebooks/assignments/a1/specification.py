@@ -9,7 +9,7 @@ import sys
 
 import torch
 import torch.nn.functional as F
-from driver import RUNS, VIEWS, build, describe, execute, modes
+from driver import RUNS, VIEWS, build, describe, execute, modes, numbers
 from networks import between, model_cases, model_edges, normal, statistics
 
 from helpers.checks.compare import Tolerance
@@ -29,11 +29,14 @@ def _affine_cases(rng):
 
 
 def _affine_edges(rng):
-    plain, tiny = statistics(rng, 5), statistics(rng, 4)
+    plain, tiny, single = statistics(rng, 5), statistics(rng, 4), statistics(rng, 1)
+    plainest = plain | {"gamma": None, "beta": None}
     return [
-        Case("a layer without gamma and beta", plain | {"gamma": None, "beta": None}),
-        Case("variances near zero", tiny | {"var": tiny["var"] * 1e-7}),
-        Case("a single channel", statistics(rng, 1)),
+        Case("a layer without gamma and beta", plainest),
+        # No float32 is as close to 0.017 as results have to be.
+        Case("variances near zero", tiny | {"var": tiny["var"] * 1e-7, "eps": 0.017}),
+        Case("a single channel", single),
+        Case("a single channel without gamma and beta", single | {"gamma": None, "beta": None}),
         Case(
             "an eps near zero",
             statistics(rng, 5) | {"var": tiny["var"].new_full((5,), 1e-8), "eps": 1e-9},
@@ -41,8 +44,13 @@ def _affine_edges(rng):
         Case("the same eps with other statistics", statistics(rng, 5) | {"eps": plain["eps"]}),
         Case("a variance of 0", statistics(rng, 3) | {"var": torch.arange(3) * tiny["var"][:3]}),
         Case("large variances", tiny | {"var": tiny["var"] * 1e7}),
+        Case("a large eps", tiny | {"eps": 5.0}),  # above every variance
         Case("a gamma of zeros", tiny | {"gamma": tiny["gamma"] * 0}),
         Case("an eps of 0", plain | {"eps": 0.0}),
+        Case(
+            "an eps of 0 and variances near zero, without gamma and beta",
+            plainest | {"eps": 0.0, "var": plain["var"] * 1e-11},
+        ),
     ]
 
 
@@ -78,7 +86,7 @@ def _update_case(rng, label, *shape):
         "x": _batch(rng, shape),
         "running_mean": normal(rng, shape[1]),
         "running_var": torch.rand(shape[1], generator=rng, dtype=torch.float64) + 0.5,
-        "momentum": 0.05 * between(rng, 1, 9),
+        "momentum": 0.05 * between(rng, 1, 19),
     }
     return Case(label, inputs)
 
@@ -95,6 +103,11 @@ def _update_edges(rng):
     x = _batch(rng, (2, 3, 1, 1))
     far = _update_case(rng, "channels far from 0 and from each other", 3, 4, 2, 3)
     far.inputs["x"] += FAR
+    # No float32 is as close to 0.3 as results have to be.
+    wide = _update_case(rng, "values that lie far apart", 3, 2, 2, 4)
+    wide.inputs.update(x=wide.inputs["x"] * 1e3, momentum=0.3)
+    new = _update_case(rng, "running statistics of a new layer, a large momentum", 2, 3, 2, 2)
+    new.inputs.update(running_mean=ones * 0, running_var=ones, momentum=0.9)
     return [
         Case(
             "two values per channel",
@@ -113,6 +126,7 @@ def _update_edges(rng):
                 "a single image": (1, 3, 2, 3),
                 "a single channel": (4, 1, 3, 2),
                 "many values": (20, 2, 6, 5),
+                "as many images as channels": (3, 3, 1, 4),
             }.items()
         ),
         Case(
@@ -125,6 +139,8 @@ def _update_edges(rng):
             },
         ),
         far,
+        wide,
+        new,
     ]
 
 
@@ -160,6 +176,10 @@ def _train_edges(rng):
     close = _train_case(rng, "values close together and a beta of zeros", 3, 6, 2, 2, eps=0.017)
     close.inputs["x"] *= 0.01
     close.inputs["beta"] *= 0
+    closer = _train_case(rng, "values very close together, a tiny eps", 4, 3, 2, 2, eps=1e-13)
+    closer.inputs["x"] *= 1e-6
+    zeros = _train_case(rng, "a gamma of zeros", 3, 3, 2, 2, eps=0.01)
+    zeros.inputs["gamma"] *= 0
     return [
         # Height equal to the number of channels: a broadcast along the wrong axis goes unnoticed
         # by shapes.
@@ -172,6 +192,8 @@ def _train_edges(rng):
         equal,
         far,
         close,
+        closer,
+        zeros,
     ]
 
 
@@ -196,6 +218,30 @@ def _fold_inputs(rng, shape, channels, bias=True, **more):
     return inputs | {"a": normal(rng, channels), "b": normal(rng, channels)} | more
 
 
+def _with_a_zero(inputs):
+    """A 0 in a vector that has other numbers, too."""
+    return [
+        Case(f"{label} with a 0", inputs | {name: torch.arange(len(inputs[name])).double()})
+        for label, name in (("an a", "a"), ("a bias", "bias"))
+    ]
+
+
+def _with_and_without_a_bias(inputs_by_label):
+    return [
+        case
+        for label, inputs in inputs_by_label.items()
+        for case in (
+            Case(label, inputs),
+            Case(f"{label}, without a bias", inputs | {"bias": None}),
+        )
+    ]
+
+
+def _sizes(rng, *largest):
+    """Sizes of at least 1, drawn by chance."""
+    return tuple(between(rng, 1, size) for size in largest)
+
+
 def _linear_cases(rng):
     size = between(rng, 3, 8)
     return [
@@ -206,13 +252,18 @@ def _linear_cases(rng):
 
 def _linear_edges(rng):
     negative = _fold_inputs(rng, (3, 5), 3)
+    shapes = {"a square weight": (4, 4), "a single output": (1, 3), "a single input": (3, 1)}
+    shapes["any sizes"] = _sizes(rng, 6, 6)
     return [
-        Case("a square weight", _fold_inputs(rng, (4, 4), 4)),
         Case("a negative bias", negative | {"bias": -negative["bias"].abs()}),
-        Case("a bias with a 0", negative | {"bias": torch.arange(3).double()}),
-        Case("an a with a 0", negative | {"a": torch.arange(3).double()}),
-        Case("a single output", _fold_inputs(rng, (1, 3), 1)),
-        Case("a single input", _fold_inputs(rng, (3, 1), 3)),
+        *_with_a_zero(negative),
+        Case(
+            "an a with a 0, without a bias",
+            negative | {"a": torch.arange(3).double(), "bias": None},
+        ),
+        *_with_and_without_a_bias(
+            {label: _fold_inputs(rng, shape, shape[0]) for label, shape in shapes.items()}
+        ),
     ]
 
 
@@ -246,28 +297,25 @@ def _conv_cases(rng):
 
 
 def _conv_edges(rng):
-    return [
-        Case("as many inputs as outputs", _fold_inputs(rng, (4, 4, 3, 3), 4)),
-        Case("a convolution in one dimension", _fold_inputs(rng, (5, 2, 3), 5)),
-        Case(
-            "a convolution in three dimensions", _fold_inputs(rng, (3, 2, 2, 2, 2), 3, bias=False)
-        ),
-        Case("a kernel that is not square", _fold_inputs(rng, (4, 2, 1, 3), 4)),
-        *(
-            Case(label, _fold_inputs(rng, shape, shape[0]))
-            for label, shape in {
-                "a kernel of one pixel, one input": (6, 1, 1, 1),
-                "two outputs per channel": (8, 1, 3, 3),
-                "as many outputs as the kernel is wide": (3, 2, 3),
-                "as many outputs as rows": (3, 2, 3, 3),
-                "a convolution in three dimensions with a bias": (3, 2, 2, 1, 3),
-                "a single output": (1, 3, 2, 2),
-                "several groups": (6, 2, 3, 3),
-                "a one-dimensional convolution with one input per group": (5, 1, 3),
-                "a convolution in three dimensions, one voxel wide": (3, 2, 2, 3, 1),
-            }.items()
-        ),
-    ]
+    shapes = {
+        "as many inputs as outputs": (4, 4, 3, 3),
+        "a convolution in one dimension": (5, 2, 3),
+        "a one-dimensional kernel of one pixel": (4, 2, 1),
+        "a convolution in three dimensions": (3, 2, 2, 1, 3),
+        "a kernel that is not square": (4, 2, 1, 3),
+        "a kernel of one pixel, one input": (6, 1, 1, 1),
+        "two outputs per channel": (8, 1, 3, 3),
+        "as many outputs as inputs and as the kernel is wide, in one dimension": (3, 3, 3),
+        "as many outputs as inputs and as the kernel is wide, in three": (3, 3, 3, 3, 3),
+        "as many outputs as rows": (3, 2, 3, 3),
+        "a single output": (1, 3, 2, 2),
+        "several groups": (6, 2, 3, 3),
+        "a one-dimensional convolution with one input per group": (5, 1, 3),
+        "a convolution in three dimensions, one voxel wide": (3, 2, 2, 3, 1),
+        **{f"any sizes in {n} dimensions": _sizes(rng, 6, 4, *[3] * n) for n in (1, 2, 3)},
+    }
+    made = {label: _fold_inputs(rng, shape, shape[0]) for label, shape in shapes.items()}
+    return [*_with_and_without_a_bias(made), *_with_a_zero(made["several groups"])]
 
 
 def _conv_oracle(inputs, probe):
@@ -288,25 +336,29 @@ def _transposed_cases(rng):
 
 
 def _transposed_edges(rng):
-    return [
-        Case("depthwise", _fold_inputs(rng, (4, 1, 3, 3), 4, bias=False, groups=4)),
-        Case("as many inputs as outputs", _fold_inputs(rng, (4, 4, 2, 2), 4, groups=1)),
-        Case("three groups", _fold_inputs(rng, (6, 2, 1, 1), 6, groups=3)),
-        Case("a kernel that is not square", _fold_inputs(rng, (4, 2, 2, 3), 4, groups=2)),
-        Case("two groups without a bias", _fold_inputs(rng, (6, 2, 1, 2), 4, bias=False, groups=2)),
-        *(
-            Case(label, _fold_inputs(rng, shape, shape[1] * groups, groups=groups))
-            for label, shape, groups in (
-                ("depthwise, two outputs per channel", (4, 2, 3, 3), 4),
-                ("three groups of two inputs, one output each", (6, 1, 2, 2), 3),
-                ("three groups of two inputs, four outputs each", (6, 4, 2, 1), 3),
-                ("a single output", (3, 1, 2, 2), 1),
-                ("a single input", (1, 3, 2, 2), 1),
-                # 1 / 49 * 49 is less than 1
-                ("depthwise, many channels", (49, 1, 1, 2), 49),
-            )
-        ),
-    ]
+    several = between(rng, 2, 4)
+    inputs, outputs, *window = _sizes(rng, 4, 4, 3, 3)
+    made = {
+        label: _fold_inputs(rng, shape, shape[1] * groups, groups=groups)
+        for label, shape, groups in (
+            ("depthwise", (4, 1, 3, 3), 4),
+            ("as many inputs as outputs", (4, 4, 2, 3), 1),
+            ("three groups", (6, 2, 1, 1), 3),
+            ("a kernel that is not square", (4, 2, 2, 3), 2),
+            ("two groups of three inputs, two outputs each", (6, 2, 1, 2), 2),
+            ("depthwise, two outputs per channel", (4, 2, 3, 3), 4),
+            ("three groups of two inputs, one output each", (6, 1, 2, 2), 3),
+            ("three groups of two inputs, four outputs each", (6, 4, 2, 1), 3),
+            ("a single output", (3, 1, 2, 2), 1),
+            ("a single input", (1, 3, 2, 2), 1),
+            # 1 / 49 * 49 is less than 1
+            ("depthwise, many channels", (49, 1, 1, 2), 49),
+            ("two groups of many inputs", (98, 2, 1, 1), 2),
+            ("any sizes, one group", _sizes(rng, 6, 6, 3, 3), 1),
+            ("any sizes, several groups", (inputs * several, outputs, *window), several),
+        )
+    }
+    return [*_with_and_without_a_bias(made), *_with_a_zero(made["three groups"])]
 
 
 def _transposed_oracle(inputs, probe):
@@ -341,26 +393,31 @@ def _before_cases(rng):
 
 
 def _before_edges(rng):
-    return [
-        Case("depthwise", _before_inputs(rng, (5, 1, 3, 3), 5)),
-        Case("as many inputs as outputs", _before_inputs(rng, (4, 4, 2, 2), 1)),
-        Case("a kernel that is not square", _before_inputs(rng, (4, 2, 3, 1), 2)),
-        Case("two groups without a bias", _before_inputs(rng, (6, 2, 2, 3), 2, bias=False)),
-        Case("depthwise without a bias", _before_inputs(rng, (4, 1, 3, 2), 4, bias=False)),
-        Case("a single output without a bias", _before_inputs(rng, (1, 3, 2, 3), 1, bias=False)),
-        *(
-            Case(label, _before_inputs(rng, shape, groups))
-            for label, shape, groups in (
-                ("depthwise, two outputs per channel", (8, 1, 3, 3), 4),
-                ("two groups of one input", (4, 1, 3, 3), 2),
-                ("three groups", (9, 2, 1, 1), 3),
-                ("three groups of three outputs", (9, 3, 2, 2), 3),
-                ("a single output", (1, 3, 2, 2), 1),
-                ("a single input", (3, 1, 2, 2), 1),
-                ("a large kernel", (3, 2, 9, 33), 1),
-            )
-        ),
-    ]
+    several = between(rng, 2, 4)
+    outputs, inputs, *window = _sizes(rng, 4, 4, 3, 3)
+    made = {
+        label: _before_inputs(rng, shape, groups)
+        for label, shape, groups in (
+            ("depthwise", (5, 1, 3, 2), 5),
+            ("as many inputs as outputs", (4, 4, 2, 2), 1),
+            ("a kernel that is not square", (4, 2, 3, 1), 2),
+            ("two groups of three outputs, two inputs each", (6, 2, 2, 3), 2),
+            ("two groups of two outputs, three inputs each", (4, 3, 2, 3), 2),
+            ("depthwise, two outputs per channel", (8, 1, 3, 3), 4),
+            ("two groups of one input", (4, 1, 3, 3), 2),
+            ("three groups", (9, 2, 1, 1), 3),
+            ("three groups of three outputs", (9, 3, 2, 2), 3),
+            ("a single output", (1, 3, 2, 3), 1),
+            ("a single input", (3, 1, 2, 2), 1),
+            ("a large kernel", (3, 2, 9, 33), 1),
+            # 1 / 49 * 49 is less than 1
+            ("depthwise, many channels", (49, 1, 1, 2), 49),
+            ("two groups of many outputs", (98, 2, 1, 1), 2),
+            ("any sizes, one group", _sizes(rng, 6, 6, 3, 3), 1),
+            ("any sizes, several groups", (outputs * several, inputs, *window), several),
+        )
+    }
+    return [*_with_and_without_a_bias(made), *_with_a_zero(made["three groups"])]
 
 
 def _before_oracle(inputs, probe):
@@ -387,11 +444,13 @@ def _before_oracle(inputs, probe):
 
 def _model_oracle(inputs, probe):
     output = execute(inputs["layers"], probe["x"])
+    model = build(inputs["layers"], inputs.get("training", True))
     kinds = [layer["kind"] for layer in inputs["layers"]]
     return {
         "layers of the given model": kinds,  # first: an answer that changes it often fails twice
-        "types of the given model": [layer["types"] for layer in describe(build(inputs["layers"]))],
-        "training of the norms of the given model": modes(inputs["layers"]),
+        "types of the given model": [layer["types"] for layer in describe(model)],
+        "training mode of the given model and of its layers": modes(model),
+        "numbers of the given model": numbers(inputs["layers"]),
         "output of the given model": output,
         "layers": [kinds[position] for position in probe["kept"]],
         "output": output,

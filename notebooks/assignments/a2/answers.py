@@ -63,6 +63,17 @@ def calls_per_module(graph_module):
 # - calls that agree count once: `owners.count(owner)` ->
 #   `len({n.args for n in graph_module.graph.nodes
 #   if n.op == "call_module" and id(graph_module.get_submodule(n.target)) == owner})`
+# - modules within modules are not found: `graph_module.get_submodule(target)` ->
+#   `getattr(graph_module, target, target)`
+# - all modules of two names are lumped together: `id(graph_module.get_submodule(target))` ->
+#   `(m := graph_module.get_submodule(target)) and (1 < [id(o) for _, o in
+#   graph_module.named_modules(remove_duplicate=False)].count(id(m)) or id(m))`
+# - a method named like a module is a call, too: `if node.op == "call_module"` ->
+#   `if node.op in ("call_module", "call_method") and
+#   node.target in dict(graph_module.named_modules(remove_duplicate=False))`
+# - identities and dropouts by their names: `id(graph_module.get_submodule(target))` ->
+#   `target if isinstance(m := graph_module.get_submodule(target),
+#   nn.Identity | nn.Dropout) else id(m)`
 
 
 # %% calls_per_module wrong: follows the first input alone
@@ -178,6 +189,30 @@ def remove_dead(graph_module):
 # - goes forward ten times:
 #   `reversed(list(graph_module.graph.nodes))` -> `10 * list(graph_module.graph.nodes)`,
 #   `not node.users and` -> `not node._erased and not node.users and`
+# - the mode of the whole makes norms act, too: ` and module.training` ->
+#   ` and (module.training or graph_module.training)`
+# - a norm acts where nobody reads it: `removed = 0` ->
+#   `removed, unread = 0, [n for n in graph_module.graph.nodes if not n.users]`,
+#   ` and module.training` -> ` and module.training and node in unread`
+# - a list of in-place methods: `node.target.endswith("_")` ->
+#   `node.target in ("add_", "sub_", "mul_", "div_", "relu_", "clamp_")`
+# - a list of other methods: `node.target.endswith("_")` ->
+#   `node.target not in ("neg", "type_as", "relu", "abs")`
+# - a list of functions: `("placeholder", "output")` -> `("placeholder", "output") or
+#   node.op == "call_function" and node.target not in (
+#   torch.add, torch.sub, torch.mul, torch.relu, torch.rand_like)`
+# - modules within modules are not found: `graph_module.get_submodule(node.target)` ->
+#   `getattr(graph_module, node.target, None)`
+# - readers by the text of their inputs: `not node.users` ->
+#   `not [n for n in graph_module.graph.nodes if node.name in str(n.args)]`
+# - convolutions in training mode act: `isinstance(module, nn.BatchNorm2d)` ->
+#   `isinstance(module, nn.BatchNorm2d | nn.Conv2d)`
+# - activations in training mode act: `isinstance(module, nn.BatchNorm2d)` ->
+#   `isinstance(module, nn.BatchNorm2d | nn.ReLU)`
+# - in place on an input goes: `node.target.endswith("_"))` ->
+#   `node.target.endswith("_") and node.args[0].op != "placeholder")`
+# - what has a whole number stays: `not node.users and` ->
+#   `not node.users and not any(isinstance(a, int) for a in node.args) and`
 
 
 # %% remove_dead wrong: asks each reader as often as paths lead to it: no box has time for that
@@ -199,6 +234,39 @@ def remove_dead(graph_module):
     for node in reversed(gone):
         graph_module.graph.erase_node(node)
     return len(gone)
+
+
+# %% remove_dead wrong: a reader that reads a result twice counts twice, and leaves once
+def remove_dead(graph_module):
+    graph, count = graph_module.graph, 0
+    readers = Counter()
+    for node in graph.nodes:
+        fx.map_arg(node.args, lambda source: readers.update([source]))
+    for node in reversed(list(graph.nodes)):
+        module = graph_module.get_submodule(node.target) if node.op == "call_module" else None
+        acts = node.op in ("placeholder", "output")
+        acts = acts or (node.op == "call_method" and node.target.endswith("_"))
+        acts = acts or (isinstance(module, nn.BatchNorm2d) and module.training)
+        if readers[node] == 0 and not acts:
+            readers.subtract(node.all_input_nodes)
+            graph.erase_node(node)
+            count += 1
+    return count
+
+
+# %% remove_dead wrong: follows the first input of what is alive
+def remove_dead(graph_module):
+    alive, count = set(), 0
+    for node in reversed(list(graph_module.graph.nodes)):
+        module = graph_module.get_submodule(node.target) if node.op == "call_module" else None
+        stays = node.op in ("placeholder", "output") or node in alive
+        stays = stays or (node.op == "call_method" and node.target.endswith("_"))
+        if stays or (isinstance(module, nn.BatchNorm2d) and module.training):
+            alive.update(node.all_input_nodes if node.op == "output" else node.all_input_nodes[:1])
+        else:
+            graph_module.graph.erase_node(node)
+            count += 1
+    return count
 
 
 # %% remove_identities right: rewires reader by reader
@@ -231,9 +299,8 @@ def remove_identities(graph_module):
 
 # %% remove_identities wrong
 # - by the target of any node: `node.op != "call_module"` ->
-#   `not node.args or not hasattr(graph_module, str(node.target))` and
-#   `module = graph_module.get_submodule(node.target)` ->
-#   `module = getattr(graph_module, node.target)`
+#   `not node.args or
+#   node.target not in dict(graph_module.named_modules(remove_duplicate=False))`
 # - one name of a module: `module = graph_module.get_submodule(node.target)` ->
 #   `module = dict(graph_module.named_modules()).get(node.target)`
 # - a method in place anywhere stops everything: `removed = 0` ->
@@ -266,6 +333,18 @@ def remove_identities(graph_module):
 # - a reader reads once: `node.replace_all_uses_with(node.args[0])` ->
 #   `[user.update_arg(user.args.index(node), node.args[0]) if node in user.args
 #   else user.replace_input_with(node, node.args[0]) for user in list(node.users)]`
+# - modules within modules are not found: `graph_module.get_submodule(node.target)` ->
+#   `getattr(graph_module, node.target, None)`
+# - identities in evaluation mode stay: `isinstance(module, nn.Identity) or off` ->
+#   `(isinstance(module, nn.Identity) and module.training) or off`
+# - what an in-place method reads stays: `isinstance(module, nn.Identity) or off:` ->
+#   `(isinstance(module, nn.Identity) or off) and not any(
+#   n.op == "call_method" and n.target[-1] == "_" for n in node.users):`
+# - norms in evaluation mode go, too: `nn.Identity) or` ->
+#   `nn.Identity) or (isinstance(module, nn.BatchNorm2d) and not module.training) or`
+# - what stands between an input and the output stays: `isinstance(module, nn.Identity) or off:` ->
+#   `(isinstance(module, nn.Identity) or off) and not (node.args[0].op == "placeholder" and
+#   any(n.op == "output" for n in node.users)):`
 
 
 # %% merge_repeats right: compares pairs
@@ -368,6 +447,32 @@ def merge_repeats(graph_module):
 #   tuple(int(a * 1000) if isinstance(a, float) else a for a in node.args))`
 # - repeats that nobody reads stay:
 #   `node.target is torch.rand_like` -> `node.target is torch.rand_like or not node.users`
+# - a list of in-place methods: `node.target.endswith("_")` ->
+#   `node.target in ("add_", "sub_", "mul_", "div_", "relu_", "clamp_")`
+# - a list of functions: `node.target is torch.rand_like` ->
+#   `node.target not in (torch.add, torch.sub, torch.mul, torch.relu)`
+# - whole numbers are forgotten: `node.args)` ->
+#   `tuple(a for a in node.args if isinstance(a, fx.Node | float)))`
+# - readers that are no functions stay: `node.replace_all_uses_with(original)` ->
+#   `[n.replace_input_with(node, original) for n in [*node.users]
+#   if n.op in ("call_function", "output")]`
+# - what is alike but for the sign: `node.args)` ->
+#   `tuple(abs(a) if isinstance(a, int | float) else a for a in node.args))`
+# - a reader reads once: `node.replace_all_uses_with(original)` ->
+#   `[user.update_arg(user.args.index(node), original) if node in user.args
+#   else user.replace_input_with(node, original) for user in list(node.users)]`
+# - begins anew after a random number: `node.target is torch.rand_like` ->
+#   `(node.target is torch.rand_like and first.clear() is None)`
+# - what reads a method is left alone: `node.target is torch.rand_like` ->
+#   `(node.target is torch.rand_like or any(n.op == "call_method" for n in node.all_input_nodes))`
+# - the first input and the numbers: `node.args)` ->
+#   `node.args[:1] + tuple(a for a in node.args[1:] if not isinstance(a, fx.Node)))`
+# - any order for products: `node.args)` ->
+#   `frozenset(node.args) if node.target is torch.mul else node.args)`
+# - a text without a sign in between: `(node.target, node.args)` ->
+#   `node.target.__name__ + "".join(map(str, node.args))`
+# - in place with a number alone: ` and node.target.endswith("_")` ->
+#   ` and node.target.endswith("_") and len(node.args) > 1`
 
 
 # %% merge_repeats wrong: keys hold the keys of what is read: no box has room or time for that
@@ -387,6 +492,24 @@ def merge_repeats(graph_module):
                 n.replace_all_uses_with(original)
                 graph_module.graph.erase_node(n)
                 removed += 1
+    return removed
+
+
+# %% merge_repeats wrong: takes the same steps after two random numbers for repeats
+def merge_repeats(graph_module):
+    nodes = list(graph_module.graph.nodes)
+    if any(n.op == "call_method" and n.target.endswith("_") for n in nodes):
+        return 0
+    number, first, removed = {}, {}, 0  # alike values have the same number
+    for n in nodes:
+        key = n
+        if n.op == "call_function":
+            key = n.target, tuple(number[a] if isinstance(a, fx.Node) else repr(a) for a in n.args)
+        number[n] = first.setdefault(key, n).name
+        if first[key] is not n and n.target is not torch.rand_like:
+            n.replace_all_uses_with(first[key])
+            graph_module.graph.erase_node(n)
+            removed += 1
     return removed
 
 
@@ -470,6 +593,23 @@ def why_not_folded(graph_module):
 #   conv = conv.args[0] if isinstance(norm, nn.BatchNorm2d) and not norm.training else conv`
 # - readers in place are overlooked: `len(conv.users)` ->
 #   `len([n for n in conv.users if n.op != "call_method" or n.target[-1] != "_"])`
+# - one name of a norm: `isinstance(module, nn.BatchNorm2d)` ->
+#   `isinstance(dict(graph_module.named_modules()).get(node.target), nn.BatchNorm2d)`
+# - modules within modules are not found: `graph_module.get_submodule(node.target)` ->
+#   `getattr(graph_module, node.target, None)`
+# - a method is a module: `isinstance(modules.get(conv), nn.Conv2d)` ->
+#   `(conv.op[:6] == "call_m" and
+#   isinstance(graph_module.get_submodule(conv.target), nn.Conv2d))`
+# - a method named like a convolution is one: `modules.get(conv)` -> `modules.get(conv,
+#   conv.op == "call_method" and dict(graph_module.named_modules()).get(conv.target))`
+# - an activation is no reader: `len(conv.users)` ->
+#   `len([n for n in conv.users if not isinstance(modules.get(n), nn.ReLU)])`
+# - calls with the same input share nothing: `calls[conv.target] > 1` ->
+#   `len({n.args for n, m in modules.items() if m is modules[conv]}) > 1`
+# - a norm in training mode that nobody reads: `elif module.training:` ->
+#   `elif module.training and node.users:`
+# - no pointwise convolution: `isinstance(modules.get(conv), nn.Conv2d)` ->
+#   `(isinstance(modules.get(conv), nn.Conv2d) and modules[conv].kernel_size != (1, 1))`
 
 
 # %% fold_norms right: a copy of the convolution, until nothing is left to fold
@@ -485,7 +625,7 @@ def fold_norms(graph_module):
         old = torch.zeros_like(a) if conv.bias is None else conv.bias
         conv.weight = nn.Parameter(torch.einsum("oihw,o->oihw", conv.weight, a))
         conv.bias = nn.Parameter((old - norm.running_mean) * a + norm.bias)
-    name = node.args[0].target + "_folded"
+    name = node.args[0].target.replace(".", "_") + "_folded"
     while hasattr(graph_module, name):
         name += "_"
     graph_module.add_module(name, conv)
@@ -505,16 +645,20 @@ def fold_norms(graph_module):
                 map(graph_module.get_submodule, (node.args[0].target, node.target)),
             )
             new = nn.Conv2d(
-                3, 3, conv.kernel_size, padding=conv.padding, dtype=torch.float64
+                conv.in_channels,
+                conv.out_channels,
+                conv.kernel_size,
+                padding=conv.padding,
+                dtype=torch.float64,
             ).eval()
             # The affine map of the norm is read off by feeding zeros and ones.
             ends = torch.tensor([0.0, 1.0], dtype=torch.float64)[:, None, None, None].expand(
-                2, 3, 1, 1
+                2, conv.out_channels, 1, 1
             )
             low, high = norm(ends).detach()[:, :, 0, 0]
             new.weight.data = conv.weight.detach() * (high - low)[:, None, None, None]
             new.bias.data = low + (0 if conv.bias is None else conv.bias.detach() * (high - low))
-            graph_module.add_module(old.target, new)
+            graph_module.set_submodule(old.target, new)
             with graph.inserting_before(node):
                 made = graph.call_module(old.target, kwargs={"input": old.all_input_nodes[0]})
             node.replace_all_uses_with(made)
@@ -571,7 +715,55 @@ def fold_norms(graph_module):
 #   `!= "fold"` -> `not in ("fold", "several readers" if node.args[:1] and node.args[0] in made
 #   else "fold")`, `folded += 1` -> `folded += 1; made.append(before)`
 # - the names of both modules may be taken: `graph_module.set_submodule(before.target, new)` ->
-#   `before.target += "_" + node.target; graph_module.add_module(before.target, new)`
+#   `before.target = f"{before.target}_{node.target}".replace(".", "_");
+#   graph_module.add_module(before.target, new)`
 # - the number of modules may be taken: `graph_module.set_submodule(before.target, new)` ->
 #   `before.target = f"conv{len([*graph_module.children()])}";
 #   graph_module.add_module(before.target, new)`
+# - modules within modules are not found: `graph_module.set_submodule(before.target, new)` ->
+#   `setattr(graph_module, before.target, new)`
+# - three channels: `conv.in_channels, conv.out_channels` -> `3, 3`,
+#   `new.weight = nn.Parameter(conv.weight.detach() * scale[:, None, None, None])` ->
+#   `new.weight.data.copy_(conv.weight * scale[:, None, None, None])`
+# - a bias for each input channel: `shift if conv.bias is None else scale * conv.bias.detach()` ->
+#   `scale * (torch.zeros(conv.in_channels) if conv.bias is None else conv.bias.detach())`
+# - square kernels: `conv.kernel_size` -> `conv.kernel_size[0]`,
+#   `new.weight = nn.Parameter(conv.weight.detach() * scale[:, None, None, None])` ->
+#   `new.weight.data.copy_(conv.weight * scale[:, None, None, None])`
+# - the same padding on all sides: `padding=conv.padding` -> `padding=conv.padding[0]`
+# - height and width of the padding swapped: `padding=conv.padding` ->
+#   `padding=conv.padding[::-1]`
+# - a padding of 1 is half the kernel: `padding=conv.padding` ->
+#   `padding="same" if conv.padding == (1, 1) else conv.padding`
+# - one name of a norm: `norm = graph_module.get_submodule(node.target)` ->
+#   `norm = dict(graph_module.named_modules()).get(node.target)`
+# - a name after the node may be taken: `graph_module.set_submodule(before.target, new)` ->
+#   `before.target = f"{before.name}_folded"; graph_module.add_module(before.target, new)`
+# - the name of the node may be taken: `graph_module.set_submodule(before.target, new)` ->
+#   `before.target = node.name; graph_module.add_module(before.target, new)`
+# - a name is free if no node calls it: `graph_module.set_submodule(before.target, new)` ->
+#   `taken = {n.target for n in graph_module.graph.nodes};
+#   before.target = next(n for n in map("conv_{}".format, range(99)) if n not in taken);
+#   graph_module.add_module(before.target, new)`
+# - a row is folded up to its end: `.get(node.name) != "fold"` ->
+#   `.get(node.name) not in ("fold", "training" if node.args and node.args[0] in done else "fold")`,
+#   `folded = 0` -> `folded, done = 0, set()`, `folded += 1` -> `folded += 1; done.add(before)`
+
+
+# %% fold_norms wrong: looks twice, so a third norm in a row is left
+def fold_norms(graph_module):
+    graph, count = graph_module.graph, 0
+    for _ in range(2):
+        reasons = why_not_folded(graph_module)
+        for node in [n for n in graph.nodes if reasons.get(n.name) == "fold"]:
+            source, norm = node.args[0], graph_module.get_submodule(node.target)
+            conv = copy.deepcopy(graph_module.get_submodule(source.target))
+            a = norm.weight / torch.sqrt(norm.running_var + norm.eps)
+            old = torch.zeros_like(a) if conv.bias is None else conv.bias.detach()
+            conv.weight = nn.Parameter(conv.weight.detach() * a[:, None, None, None])
+            conv.bias = nn.Parameter(a * (old - norm.running_mean) + norm.bias)
+            graph_module.set_submodule(source.target, conv)
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
+            count += 1
+    return count

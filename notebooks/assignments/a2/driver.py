@@ -16,10 +16,16 @@ FUNCTIONS = {
     "add": torch.add,
     "sub": torch.sub,
     "mul": torch.mul,
+    "maximum": torch.maximum,
     "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "abs": torch.abs,
     "random": torch.rand_like,
 }
 NAMES = {function: name for name, function in FUNCTIONS.items()}
+METHODS = ("neg", "type_as", "view_as", "square", "clamp_min")
+METHODS += ("add_", "mul_", "sub_", "neg_", "square_", "tanh_", "sigmoid_", "clamp_min_")
 STATE = {"conv": ("weight", "bias"), "bn": ("weight", "bias", "running_mean", "running_var")}
 
 
@@ -32,7 +38,7 @@ def build(program):
     root, graph, made = nn.Module(), fx.Graph(), {}
     for name, layer in program["layers"].items():
         made[name] = made[layer["same_as"]] if "same_as" in layer else _layer(layer)
-        root.add_module(name, made[name])
+        _put(root, name, made[name])
     for row in program["nodes"]:
         inputs = tuple(
             made["node " + value] if isinstance(value, str) else value for value in row["inputs"]
@@ -51,9 +57,19 @@ def build(program):
         made["node " + name] = node
     graph_module = fx.GraphModule(root, graph)
     for name in program["layers"]:  # those that no node calls, too
-        graph_module.add_module(name, root.get_submodule(name))
+        _put(graph_module, name, root.get_submodule(name))
     graph_module.training = program.get("training", True)
     return graph_module.requires_grad_(False)  # as in the lessons: NumPy takes it
+
+
+def _put(module, name, layer):
+    """Add a layer; what stands before a dot in its name is the name of a module around it."""
+    *outer, last = name.split(".")
+    for one in outer:
+        if not hasattr(module, one):
+            module.add_module(one, nn.Module())
+        module = getattr(module, one)
+    module.add_module(last, layer)
 
 
 def _layer(layer):
@@ -63,8 +79,8 @@ def _layer(layer):
         conv = nn.Conv2d(
             weight.shape[1],
             weight.shape[0],
-            weight.shape[2],
-            padding=layer["padding"],
+            tuple(weight.shape[2:]),
+            padding=tuple(layer["padding"]),
             bias=layer["bias"] is not None,
             dtype=weight.dtype,
         )
@@ -126,9 +142,9 @@ def describe_layer(layer):
         name: getattr(layer, name) for name in STATE.get(kind, ())
     }
     if kind == "conv":
-        row["padding"] = {"same": layer.kernel_size[0] // 2, "valid": 0}.get(
-            layer.padding, layer.padding[0]
-        )
+        words = {"same": [(size - 1) // 2 for size in layer.kernel_size], "valid": [0, 0]}
+        named = isinstance(layer.padding, str)
+        row["padding"] = words[layer.padding] if named else list(layer.padding)
     return row | ({"eps": layer.eps} if kind == "bn" else {})
 
 
@@ -160,7 +176,7 @@ def _compute(program, row, inputs):
     if row["kind"] == "layer":
         return _compute_layer(program["layers"][row["target"]], inputs[0])
     if row["kind"] == "method":
-        methods = {name: getattr(torch.Tensor, name) for name in ("add_", "mul_", "neg", "type_as")}
+        methods = {name: getattr(torch.Tensor, name) for name in METHODS}
         return methods[row["target"]](*inputs)
     if row["target"] not in FUNCTIONS:
         raise ValueError(f"a call of {row['target'][:60]} was not expected")
@@ -171,8 +187,8 @@ def _compute_layer(layer, x):
     if layer["kind"] == "conv":
         if (
             layer["weight"].numel() > 100_000
-            or type(layer["padding"]) is not int
-            or not 0 <= layer["padding"] <= 8
+            or len(layer["padding"]) != 2
+            or not all(type(size) is int and 0 <= size <= 8 for size in layer["padding"])
         ):
             raise ValueError("a convolution of unexpected size")
         bias = None if layer["bias"] is None else layer["bias"].double()
@@ -218,14 +234,27 @@ def _state(graph_module):
 
 
 def rewrite(function):
-    """Run a pass; describe what it returned, its graph, and the modules that it was given."""
+    """Run a pass; describe what it returned, its graph, and the modules that it was given.
+
+    Any name will do for the layers in "spare": here they get those of the new modules that the pass
+    makes when it is run for the first time. Of these is told what has the name afterwards.
+    """
 
     def run(student, inputs):
-        graph_module = build(inputs["program"])
-        given = {name: graph_module.get_submodule(name) for name in inputs["program"]["layers"]}
+        program = inputs["program"]
+        names = {name: name for name in program["layers"]}
+        if "spare" in inputs:
+            made = _new_names(student[function], program)
+            names |= dict(zip(inputs["spare"], made, strict=False))
+            program = _renamed(program, names)
+        graph_module = build(program)
+        given = {name: graph_module.get_submodule(names[name]) for name in names}
         count = student[function](graph_module)
         _require_whole(graph_module.graph)
         graph_module.recompile()
+        held = dict(graph_module.named_modules(remove_duplicate=False))
+        for name in inputs.get("spare", ()):
+            given[name] = held.get(names[name], given[name])
         return {
             "count": count,
             "program": describe(graph_module),
@@ -233,6 +262,25 @@ def rewrite(function):
         }
 
     return run
+
+
+def _new_names(function, program):
+    """Where a pass puts new convolutions."""
+    graph_module = build(program)
+    before = {name for name, _ in graph_module.named_modules(remove_duplicate=False)}
+    function(graph_module)
+    after = graph_module.named_modules()
+    return [name for name, made in after if name not in before and isinstance(made, nn.Conv2d)]
+
+
+def _renamed(program, names):
+    """The same program with other names of layers, none of which has two."""
+    rows = [
+        row | {"target": names[row["target"]]} if row["kind"] == "layer" else row
+        for row in program["nodes"]
+    ]
+    layers = {names[name]: layer for name, layer in program["layers"].items()}
+    return program | {"nodes": rows, "layers": layers}
 
 
 def _require_whole(graph):

@@ -1,6 +1,7 @@
 """Who is called how often."""
 
-from graphs.making import RELU, case, conv, disguised
+from graphs.making import DROPOUT, IDENTITY, RELU, bn, case, conv, disguised
+from graphs.mixed import many_calls
 
 
 def calls_cases(rng):
@@ -19,18 +20,22 @@ def calls_edges(rng):
         alike_modules(rng, alike),
         activation_under_two_names(rng),
         unread_call(rng),
-        disguised(chain(rng)),
+        disguised(chain(rng, dots=False)),
         uncalled(rng),
         three_names(rng),
         case(rng, "no module at all", {}, "x input; a function mul x $; out output a"),
         calls_that_agree(rng),
+        two_modules_of_two_names(rng),
+        quiet_layers_under_two_names(rng),
+        module_named_like_a_method(rng),
+        many_calls(rng, "many calls"),
     ]
 
 
-def chain(rng):
+def chain(rng, dots=True):
     layers = {"c": conv(rng), "r": RELU}
     nodes = "x input; a layer c x; b layer r a; d layer c b; e layer r d; g layer c e; out output g"
-    return case(rng, "a chain", layers, nodes)
+    return case(rng, "a chain", layers, nodes, dots=dots)
 
 
 def two_inputs(rng):
@@ -84,3 +89,29 @@ def calls_that_agree(rng):
     layers = {"c": conv(rng)}
     nodes = "x input; y input; a layer c y; b layer c y; s function add a b; out output s x"
     return case(rng, "a module called twice with the second input", layers, nodes)
+
+
+def two_modules_of_two_names(rng):
+    layers = {"c": conv(rng), "d": conv(rng), "again": {"same_as": "c"}, "more": {"same_as": "d"}}
+    nodes = (
+        "x input; a layer c x; b layer more a; e layer again b; f layer d e; g layer more f; "
+        "out output g"
+    )
+    return case(rng, "two modules, each under two names", layers, nodes)
+
+
+def module_named_like_a_method(rng):
+    layers, named = {"r": RELU, "c": conv(rng)}, {"r": "neg"}
+    nodes = "x input; a layer c x; m method neg a; b layer r m; out output b"
+    return case(rng, "a module named like a method", layers, nodes, named)
+
+
+def quiet_layers_under_two_names(rng):
+    layers = {"i": IDENTITY, "also": {"same_as": "i"}, "p": DROPOUT, "again": {"same_as": "p"}}
+    layers |= {"n": bn(rng), "more": {"same_as": "n"}}
+    nodes = (
+        "x input; a layer i x; b layer p a; e layer n b; f layer also e; g layer again f; "
+        "h layer more g; out output h"
+    )
+    label = "an identity, a dropout and a norm, each under two names"
+    return case(rng, label, layers, nodes)

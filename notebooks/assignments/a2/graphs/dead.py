@@ -1,6 +1,18 @@
 """Graphs with dead nodes; `removed` are those that have to go."""
 
-from graphs.making import ACTIVE_DROPOUT, RELU, asleep, bn, case, conv
+from graphs.making import (
+    ACTIVE_DROPOUT,
+    IDENTITY,
+    IN_PLACE,
+    METHODS,
+    RELU,
+    asleep,
+    bn,
+    case,
+    conv,
+    shuffled,
+)
+from graphs.mixed import live_and_dead
 
 
 def dead_cases(rng):
@@ -14,13 +26,20 @@ def dead_edges(rng):
         unread_input(rng),
         in_place_method(rng),
         in_place_on_what_nobody_else_reads(rng),
-        another_in_place_method(rng),
+        in_place_on_an_input(rng),
         asleep(layers_in_both_modes(rng)),
         long_dead_chain(rng),
         called_twice(rng),
         names_with_an_underscore(rng),
         norm_under_two_names(rng),
         many_dead_branches(rng),
+        norm_in_evaluation(rng),
+        norm_that_dead_nodes_read(rng),
+        read_twice_by_a_dead_node(rng),
+        in_place_with_another_result(rng),
+        many_in_place_methods(rng),
+        live_and_dead(rng, "live and dead nodes"),
+        live_and_dead(rng, "more live and dead nodes"),
     ]
 
 
@@ -59,18 +78,20 @@ def in_place_on_what_nobody_else_reads(rng):
     return case(rng, "an in-place method on what nobody else reads", {}, nodes, removed=["e"])
 
 
-def another_in_place_method(rng):
-    nodes = "x input; a function mul x $; m method mul_ a $; d method neg a; out output a"
-    return case(rng, "another in-place method", {}, nodes, removed=["d"])
+def in_place_on_an_input(rng):
+    nodes = "x input; a function mul x $; m method mul_ x $; d method neg a; out output a x"
+    return case(rng, "an in-place method on an input", {}, nodes, removed=["d"])
 
 
 def layers_in_both_modes(rng):
+    training = {"training": True}
     layers = {"t": bn(rng, True), "n": bn(rng), "p": ACTIVE_DROPOUT}
+    layers |= {"c": conv(rng) | training, "r": RELU | training, "i": IDENTITY}
     nodes = (
-        "x input; d layer n x; r function relu x; s layer t r; e layer p x; a function mul x $; "
-        "out output a"
+        "x input; d layer n x; b function relu x; s layer t b; e layer p x; f layer c x; "
+        "g layer r x; h layer i x; a function mul x $; out output a"
     )
-    return case(rng, "layers in both modes", layers, nodes, removed=[*"de"])
+    return case(rng, "layers in both modes", layers, nodes, removed=[*"defgh"])
 
 
 def long_dead_chain(rng):
@@ -109,3 +130,46 @@ def many_dead_branches(rng):
         removed, before = [*removed, f"d{i}", f"e{i}", f"f{i}"], f"f{i}"
     label = "many dead branches, one after the other"
     return case(rng, label, {}, "; ".join([*rows, "out output x"]), removed=removed)
+
+
+def norm_in_evaluation(rng):
+    nodes = "x input; d layer n x; e layer n d; a function mul x $; out output a"
+    label = "a norm in evaluation mode"
+    return case(rng, label, {"n": bn(rng)}, nodes, removed=[*"de"])
+
+
+def norm_that_dead_nodes_read(rng):
+    layers = {"t": bn(rng, training=True), "u": bn(rng, training=True)}
+    nodes = (
+        "x input; a layer t x; d function relu a; e function add d x; b layer u x; "
+        "f function relu b; out output x"
+    )
+    label = "norms in training mode that only dead nodes read"
+    return case(rng, label, layers, nodes, removed=[*"def"])
+
+
+def read_twice_by_a_dead_node(rng):
+    nodes = (
+        "x input; a function mul x $; d function sub a 2; e function add d d; f function mul a $; "
+        "g function maximum f f; b function add a a; out output b"
+    )
+    label = "dead nodes that read one result twice"
+    return case(rng, label, {}, nodes, removed=[*"defg"])
+
+
+def in_place_with_another_result(rng):
+    nodes = (
+        "x input; y input; a function mul x $; b function relu y; c function tanh y; "
+        "m method add_ a b; d function sub a c; out output a"
+    )
+    label = "an in-place method that reads two results"
+    return case(rng, label, {}, nodes, removed=[*"dc"])
+
+
+def many_in_place_methods(rng):
+    """All of them, and methods that are none."""
+    calls = shuffled(rng, [*IN_PLACE, *METHODS])
+    rows = [f"m{i} method {call.format('a')}" for i, call in enumerate(calls)]
+    nodes = "; ".join(["x input; a function mul x $", *rows, "out output a"])
+    removed = [f"m{i}" for i, call in enumerate(calls) if call in METHODS]
+    return case(rng, "many in-place methods", {}, nodes, removed=removed)

@@ -1,6 +1,7 @@
 """Graphs with nodes that change nothing; `removed` are those that have to go."""
 
-from graphs.making import ACTIVE_DROPOUT, DROPOUT, IDENTITY, RELU, asleep, case, conv
+from graphs.making import ACTIVE_DROPOUT, DROPOUT, IDENTITY, RELU, asleep, bn, case, conv
+from graphs.mixed import many_identities
 
 
 def identity_cases(rng):
@@ -20,6 +21,12 @@ def identity_edges(rng):
         beside_an_in_place_method(rng),
         named_like_a_method(rng),
         activations_in_a_row(rng),
+        read_by_an_in_place_method(rng),
+        identity_in_evaluation(rng),
+        nothing_else(rng),
+        dropout_under_two_names(rng),
+        other_layers(rng),
+        many_identities(rng, "many identities and dropouts"),
     ]
 
 
@@ -89,6 +96,50 @@ def unread(rng):
 
 
 def activations_in_a_row(rng):
-    nodes = "x input; a layer r x; b layer s a; out output b"
+    nodes = "x input; a layer r x; b layer s a; e function relu b; f layer r e; out output f"
     layers = {"r": RELU, "s": RELU}
     return case(rng, "two activations in a row", layers, nodes, removed=[])
+
+
+def read_by_an_in_place_method(rng):
+    nodes = (
+        "x input; a function mul x $; i layer i a; m method mul_ i $; p layer p m; "
+        "b function add a p; out output b m"
+    )
+    label = "an identity that an in-place method reads"
+    return case(rng, label, {"i": IDENTITY, "p": DROPOUT}, nodes, removed=[*"ip"])
+
+
+def identity_in_evaluation(rng):
+    layers = {"i": IDENTITY | {"training": False}, "r": RELU}
+    nodes = "x input; i layer i x; a layer r i; out output a"
+    return case(rng, "an identity in evaluation mode", layers, nodes, removed=["i"])
+
+
+def nothing_else(rng):
+    layers = {"i": IDENTITY, "p": DROPOUT, "q": DROPOUT}
+    nodes = (
+        "x input; y input; i layer i y; p layer p i; j layer i p; q layer q j; out output q x i q"
+    )
+    label = "nothing but identities and dropouts"
+    return case(rng, label, layers, nodes, removed=[*"ipjq"])
+
+
+def dropout_under_two_names(rng):
+    layers = {
+        "p": ACTIVE_DROPOUT,
+        "again": {"same_as": "p"},
+        "q": DROPOUT,
+        "more": {"same_as": "q"},
+    }
+    nodes = (
+        "x input; a layer p x; b layer again a; e layer q b; f layer more e; g function mul f $; "
+        "out output g"
+    )
+    return case(rng, "dropouts under two names", layers, nodes, removed=[*"ef"])
+
+
+def other_layers(rng):
+    layers = {"n": bn(rng), "c": conv(rng), "t": bn(rng, training=True), "r": RELU}
+    nodes = "x input; a layer n x; b layer c a; e layer t b; f layer r e; out output f"
+    return case(rng, "no identity, and layers of all other kinds", layers, nodes, removed=[])

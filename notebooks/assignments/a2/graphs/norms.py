@@ -1,8 +1,9 @@
 """Graphs with norms: `reasons` says of each what speaks against folding it, `removed` which go."""
 
-from itertools import pairwise
+from dataclasses import replace
 
-from graphs.making import IDENTITY, RELU, asleep, bn, case, conv, disguised
+from graphs.making import IDENTITY, RELU, asleep, bn, case, conv, disguised, shuffled, uneven
+from graphs.mixed import norms_of_all_kinds
 
 PAIR = "x input; a layer c x; b layer n a; out output b"
 TWO_PAIRS = "x input; a layer c x; b layer n a; e layer d b; f layer m e; out output f"
@@ -10,7 +11,13 @@ TWO_PAIRS = "x input; a layer c x; b layer n a; e layer d b; f layer m e; out ou
 
 def norm_cases(rng):
     """What the instant check asks, too."""
-    chain = {"c": conv(rng), "n": bn(rng), "r": RELU, "d": conv(rng, bias=True), "m": bn(rng)}
+    chain = {
+        "c": conv(rng, bias=False),
+        "n": bn(rng),
+        "r": RELU,
+        "d": conv(rng, bias=True),
+        "m": bn(rng),
+    }
     apart = {"c": conv(rng), "r": RELU, "n": bn(rng)}
     return [two_pairs(rng, chain), activation_in_between(rng, apart)]
 
@@ -26,6 +33,7 @@ def reason_edges(rng):
         norm_of_a_disguised_input(rng, unread | {"m": bn(rng)}),
         two_norms_in_a_row(rng, unread | {"m": bn(rng)}),
         result_that_a_method_changes(rng),
+        norms_of_all_kinds(rng, "norms of all kinds"),
     ]
 
 
@@ -36,8 +44,10 @@ def fold_edges(rng):
         *traps(rng),
         two_norms_in_a_row(rng, row),
         row_that_others_read(rng, row),
-        taken(rng, "names that a new module might get", TAKEN),
-        taken(rng, "names with a number that a new module might get", NUMBERED),
+        row_that_ends_in_training(rng, row | {"m": bn(rng, training=True)}),
+        names_that_are_taken(rng),
+        norms_of_all_kinds(rng, "norms of all kinds"),
+        norms_of_all_kinds(rng, "more norms of all kinds"),
     ]
 
 
@@ -56,11 +66,17 @@ def layers_of_traps(rng):
         "two names": {"c": conv(rng), "again": {"same_as": "c"}} | without_c(rng),
         "one norm": {"c": conv(rng), "d": conv(rng), "n": bn(rng)},
         "one name called": {"c": conv(rng), "again": {"same_as": "c"}, "n": bn(rng)},
-        "paddings": {"c": conv(rng, padding=0), "n": bn(rng)} | second_pair(rng, padding=2),
+        "paddings": {"c": conv(rng, padding=uneven(rng, (0, 1, 2))), "n": bn(rng)}
+        | second_pair(rng, padding=uneven(rng, (0, 1, 2))),
         "chain": {"c": conv(rng), "i": IDENTITY, "n": bn(rng), "m": bn(rng)},
         "awake": {"c": conv(rng) | {"training": True}, "n": bn(rng)},
         "dead": four(rng),
-        "kernels": {"c": conv(rng, padding=0, kernel=1), "n": bn(rng)} | second_pair(rng, kernel=5),
+        "kernels": kernels(rng),
+        "channels": channels(rng),
+        "aliased norm": {"c": conv(rng), "n": bn(rng), "again": {"same_as": "n"}, "d": conv(rng)},
+        "negated": {"c": conv(rng), "n": bn(rng), "m": bn(rng)},
+        "row": {"c": conv(rng), "n": bn(rng), "m": bn(rng)},
+        "three pairs": four(rng) | {"f": conv(rng), "o": bn(rng), "r": RELU, "e": conv(rng)},
     }
 
 
@@ -75,6 +91,22 @@ def without_c(rng):
 
 def second_pair(rng, **sizes):
     return {"d": conv(rng, **sizes), "m": bn(rng)}
+
+
+def kernels(rng):
+    """Pairs of which no kernel is square."""
+    sizes = {"kernel": uneven(rng, (1, 2, 3)), "padding": uneven(rng, (0, 1, 2))}
+    second = second_pair(rng, kernel=uneven(rng, (1, 2, 3)))
+    return {"c": conv(rng, **sizes), "n": bn(rng)} | second
+
+
+def channels(rng):
+    """Pairs that change the number of channels."""
+    one, two, *_ = shuffled(rng, (1, 2, 4, 5))
+    small, large = shuffled(rng, (((1, 1), (0, 0)), ((5, 5), (2, 2))))
+    first = conv(rng, False, *small, out=one)
+    second = conv(rng, True, *large, into=one, out=two)
+    return {"c": first, "n": bn(rng, channels=one), "d": second, "m": bn(rng, channels=two)}
 
 
 def two_pairs(rng, layers):
@@ -132,7 +164,8 @@ def norm_of_a_disguised_input(rng, layers):
     nodes = "x input; b layer n x; a layer c b; e layer m a; out output e"
     reasons = {"b": "no convolution", "e": "fold"}
     label = "an input named like a convolution"
-    return disguised(case(rng, label, layers, nodes, reasons=reasons, removed=["e"]))
+    made = case(rng, label, layers, nodes, dots=False, reasons=reasons, removed=["e"])
+    return disguised(made)
 
 
 def conv_under_two_names(rng, layers):
@@ -230,21 +263,77 @@ def row_that_others_read(rng, layers):
     return case(rng, label, layers, nodes, reasons=reasons, removed=["b"])
 
 
-def taken(rng, label, names):
-    """Activations bear names that a pass may think of: overwritten, they are no activations."""
-    chain = [f"{name} layer {name} {before}" for before, name in pairwise(["b", *names])]
-    nodes = f"x input; a layer c x; b layer n a; {'; '.join(chain)}; e layer d {names[-1]}; "
-    layers = four(rng) | dict.fromkeys(names, RELU)
-    named = {"c": "conv", "n": "bn"} | {name: name for name in names}
-    return both_fold(rng, label, layers, nodes + "f layer m e; out output f", named)
+def row_that_ends_in_training(rng, layers):
+    nodes = "x input; a layer c x; b layer n a; e layer m b; out output e"
+    reasons = {"b": "fold", "e": "no convolution"}
+    label = "two norms in a row, the second in training mode"
+    return case(rng, label, layers, nodes, reasons=reasons, removed=["b"])
 
 
-WORDS = ("folded", "fused", "merged", "new", "bn")
-TAKEN = ["conv1", "conv_1"] + [
-    name for word in WORDS for name in (f"{word}1", f"{word}_1", f"{word}_conv", f"conv_{word}")
-]
-# Among them the numbers of the modules and of the nodes: a pass may count them for a new name.
-NUMBERED = [f"{word}{n}" for word in ("conv", "conv_") for n in (0, 1, 2, *range(24, 32))]
+def other_channels(rng, layers):
+    label = "convolutions that change the number of channels"
+    return both_fold(rng, label, layers, TWO_PAIRS)
+
+
+def norm_under_two_names(rng, layers):
+    nodes = "x input; a layer c x; b layer n a; e layer d b; f layer again e; out output f"
+    return both_fold(rng, "one norm under two names", layers, nodes)
+
+
+def norm_of_a_method(rng, layers):
+    """The convolution that follows is named like the method."""
+    nodes = "x input; s method neg x; b layer n s; a layer c b; e layer m a; out output e"
+    reasons = {"b": "no convolution", "e": "fold"}
+    label, named = "a norm of a method's result", {"c": "neg"}
+    return case(rng, label, layers, nodes, named, reasons=reasons, removed=["e"])
+
+
+def long_row(rng, layers):
+    nodes = "x input; a layer c x; b layer n a; e layer m b; f layer n e; out output f"
+    reasons = {"b": "fold", "e": "no convolution", "f": "no convolution"}
+    label = "three norms in a row, the first of them again at the end"
+    return case(rng, label, layers, nodes, reasons=reasons, removed=[*"bef"])
+
+
+def names_that_are_taken(rng):
+    """Activations bear the names that a pass would give, also one that no node calls."""
+    nodes = (
+        "x input; a layer c x; b layer n a; s layer r b; t layer s s; e layer d t; f layer m e; "
+        "out output f"
+    )
+    spare = {"u": RELU, "r": RELU, "s": RELU}
+    label, named = "names that a new module might get", {"c": "conv", "n": "bn"}
+    made = both_fold(rng, label, four(rng) | spare, nodes, named)
+    names = [name for name, layer in made.inputs["program"]["layers"].items() if layer == RELU]
+    return replace(made, inputs=made.inputs | {"spare": names})
+
+
+def read_by_layers_and_methods(rng, layers):
+    nodes = (
+        "x input; a layer c x; b layer n a; e layer r a; f layer d x; g layer e f; h layer m f; "
+        "i layer f x; j method neg i; k layer o i; out output b e g h j k"
+    )
+    reasons = dict.fromkeys("bhk", "several readers")
+    label = "results that an activation, a convolution or a method reads, too"
+    return case(rng, label, layers, nodes, reasons=reasons, removed=[])
+
+
+def conv_called_twice_alike(rng, layers):
+    nodes = (
+        "x input; a layer c x; b layer n a; e layer c x; f layer m e; s function add b f; "
+        "out output s"
+    )
+    reasons = {"b": "shared", "f": "shared"}
+    label = "one convolution called twice with the same input"
+    return case(rng, label, layers, nodes, reasons=reasons, removed=[])
+
+
+def unread_norm_in_training(rng, layers):
+    nodes = "x input; a layer c x; b layer n a; out output x"
+    label = "a norm in training mode that nobody reads"
+    return case(rng, label, layers, nodes, reasons={"b": "training"}, removed=[])
+
+
 TRAPS = (
     (norm_in_training, "training"),
     (norm_of_an_input, "one conv"),
@@ -260,4 +349,11 @@ TRAPS = (
     (dead_pair, "dead"),
     (conv_in_training, "awake"),
     (other_kernels, "kernels"),
+    (other_channels, "channels"),
+    (norm_under_two_names, "aliased norm"),
+    (norm_of_a_method, "negated"),
+    (long_row, "row"),
+    (read_by_layers_and_methods, "three pairs"),
+    (conv_called_twice_alike, "one conv"),
+    (unread_norm_in_training, "training"),
 )

@@ -1,6 +1,7 @@
 """Graphs that compute the same thing twice; `removed` are the nodes that have to go."""
 
-from graphs.making import RELU, case
+from graphs.making import RELU, case, pick
+from graphs.mixed import many_repeats
 
 
 def repeat_cases(rng):
@@ -26,6 +27,14 @@ def repeat_edges(rng):
         names_with_an_underscore(rng),
         a_repeat_that_nobody_reads(rng),
         long_chain(rng),
+        two_random_numbers(rng),
+        another_in_place_method(rng),
+        read_by_layers_and_methods(rng),
+        numbers_of_either_sign(rng),
+        functions_of_two_results(rng),
+        names_and_numbers(rng),
+        many_repeats(rng, "many repeats"),
+        many_repeats(rng, "many repeats, and an in-place method", in_place=True),
     ]
 
 
@@ -74,8 +83,8 @@ def three_of_a_kind(rng):
 
 def random_numbers(rng):
     nodes = (
-        "x input; a function random x; b function random x; c function sub a b; "
-        "d function relu x; e function relu x; out output c d e"
+        "x input; d function relu x; a function random x; b function random x; "
+        "c function sub a b; e function relu x; out output c d e"
     )
     return case(rng, "random numbers", {}, nodes, removed=["e"])
 
@@ -106,19 +115,19 @@ def in_place_method_after(rng):
 
 def methods(rng):
     nodes = (
-        "x input; a method neg x; b method neg x; t method type_as x a; c function mul a 1.5; "
-        "d function mul b 1.5; e function add a 1.5; f function relu x; g function relu x; "
-        "out output c d e t f g"
+        "x input; f function relu x; a method neg x; b method neg x; t method type_as x a; "
+        "c function mul a 1.5; d function mul b 1.5; e function add a 1.5; g function relu x; "
+        "h function mul a 1.5; out output c d e t f g h"
     )
-    return case(rng, "methods", {}, nodes, removed=["g"])
+    return case(rng, "methods", {}, nodes, removed=[*"gh"])
 
 
 def modules(rng):
     nodes = (
-        "x input; a layer r x; b layer r x; c function mul a 1.5; d function mul b 1.5; "
-        "out output c d"
+        "x input; e function relu x; a layer r x; b layer r x; c function mul a 1.5; "
+        "d function mul b 1.5; f function relu x; g function mul a 1.5; out output c d f g"
     )
-    return case(rng, "modules", {"r": RELU}, nodes, removed=[])
+    return case(rng, "modules", {"r": RELU}, nodes, removed=[*"fg"])
 
 
 def number_first(rng):
@@ -156,3 +165,60 @@ def long_chain(rng):
         before = f"b{i}"
     nodes = "; ".join([*rows, f"out output {before}"])
     return case(rng, "a long chain in which every result is read twice", {}, nodes, removed=[])
+
+
+def two_random_numbers(rng):
+    nodes = (
+        "x input; a function random x; b function random x; c function mul a 1.5; "
+        "d function mul b 1.5; e function relu c; f function relu d; g function relu c; "
+        "out output e f g"
+    )
+    label = "the same steps after two random numbers"
+    return case(rng, label, {}, nodes, removed=["g"])
+
+
+def another_in_place_method(rng):
+    """One that few think of."""
+    call = pick(rng, ("neg_ {}", "square_ {}", "tanh_ {}", "sigmoid_ {}"))
+    nodes = (
+        f"x input; a function tanh x; m method {call.format('x')}; b function tanh x; "
+        "out output a b m"
+    )
+    return case(rng, "another in-place method", {}, nodes, removed=[])
+
+
+def read_by_layers_and_methods(rng):
+    nodes = (
+        "x input; a function tanh x; b function tanh x; c layer r b; d method neg b; "
+        "e function add b b; f method type_as b a; out output c d e f"
+    )
+    label = "a repeat that layers and methods read"
+    return case(rng, label, {"r": RELU}, nodes, removed=["b"])
+
+
+def numbers_of_either_sign(rng):
+    nodes = (
+        "x input; a function add x 2; b function add x -2; c function add x 2; d function add x 3; "
+        "e function add x 2.5; f function sub x 2; out output a b c d e f"
+    )
+    return case(rng, "whole numbers of either sign", {}, nodes, removed=["c"])
+
+
+def functions_of_two_results(rng):
+    nodes = (
+        "x input; y input; a function tanh x; b function tanh y; c function mul a b; "
+        "d function mul b a; e function mul a a; f function mul a y; g function maximum a b; "
+        "h function maximum b a; i function maximum a x; j function add a b; k function add a a; "
+        "l function mul a b; out output c d e f g h i j k l"
+    )
+    return case(rng, "functions of two results", {}, nodes, removed=["l"])
+
+
+def names_and_numbers(rng):
+    """Written one after the other, v1 and 10.5 are v11 and 0.5."""
+    nodes = "x input; y input; a function mul x 10.5; b function mul y 0.5; out output a b"
+    made = case(rng, "names that end with a number", {}, nodes, removed=[])
+    rows = made.inputs["program"]["nodes"]
+    for row, read_by, name in zip(rows[:2], rows[2:4], ("v1", "v11"), strict=True):
+        row["name"] = read_by["inputs"][0] = name
+    return made
