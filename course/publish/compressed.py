@@ -130,14 +130,16 @@ def in_float(model: quantization.QuantizedModel) -> str:
             )
         )
     if not found:
-        return "None: from the first layer to the last, all is integers."
+        return "None: from the first layer to the last, everything is computed in integers."
     return as_markdown(pd.DataFrame(found, columns=["layer", "why"]))
 
 
 def dead(found: dict[str, list[int]]) -> str:
     """The channels that went before any choice, and why."""
+    if not found:
+        return "No channel was dead, that is, had a value that no image changes."
     listed = ", ".join(f"{len(units)} of `{group}`" for group, units in found.items())
-    return f"Dead channels, whose value no image changes, went first: {listed or 'there are none'}."
+    return f"Dead channels, whose value no image changes, went first: {listed}."
 
 
 def not_cut(model: nn.Module, image: Tensor, scope: str) -> str:

@@ -153,18 +153,16 @@ def test_a_cell_that_ends_the_program_is_told_as_that(grade):
     }
 
 
-BOMB = """import torch, driver
-conv = {"kind": "conv", "weight": torch.zeros(300, 1, 1, 1), "bias": None,
-        "stride": 1, "padding": 60, "groups": 1}
-one = conv | {"weight": torch.zeros(1, 1, 1, 1)}
-layers = [one | {"weight": torch.zeros(1, 3, 1, 1)}] + [one] * 60 + [conv]
-driver.RUNS["fold_model"] = lambda student, inputs: {"folded": layers, "original": layers}"""
+BOMB = """from torch import nn
+def fold_model(model):
+    narrow = [nn.Conv2d(1, 1, 1, padding=60) for _ in range(60)]
+    return nn.Sequential(nn.Conv2d(3, 1, 1), *narrow, nn.Conv2d(1, 300, 1, padding=60))"""
 ENDLESS = (
     "def fold_linear(**inputs):\n    while True:\n        try:\n            while True: pass\n"
 )
 COSTLY = {  # what beside the solutions stands in a notebook, and the points that are left
     "nothing": ({}, 88),
-    "a network that takes all memory": ({"own": BOMB}, 74),
+    "a network that takes all memory": ({"fold_model_solution": BOMB}, 74),
     "an endless item": (
         {"fold_linear_solution": ENDLESS + "        except BaseException: pass"},
         80,

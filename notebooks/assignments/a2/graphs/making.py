@@ -80,7 +80,8 @@ def case(rng, label, layers, nodes, named=None, end="", dots=True, **probe):
             rest = rest[1:]
         row["inputs"] = [names[w] if w in names else _number(rng, w) for w in rest]
         described.append(row)
-    program = {"layers": _renamed(layers, layer_names), "nodes": described}
+    # Nodes first: where a page shows only the beginning, they say more.
+    program = {"nodes": described, "layers": _renamed(layers, layer_names)}
     probe = {key: _renamed_nodes(value, names) for key, value in probe.items()}
     return Case(label, {"program": program}, probe | {"x": normal(rng, 2, 3, 5, 5)})
 
