@@ -551,6 +551,8 @@ def why_not_folded(graph_module):
 
 
 # %% why_not_folded wrong
+# - readers are told apart by what they call:
+#   `len(conv.users) > 1` -> `len({user.target for user in conv.users}) > 1`
 # - an input named like a convolution is one: `modules.get(conv)` ->
 #   `dict(graph_module.named_modules(remove_duplicate=False)).get(str(conv.target))`
 # - changes the modules: `return reasons` -> `graph_module.eval(); return reasons`

@@ -232,6 +232,7 @@ def quantize_bias(bias, input_scale, weight_scales):
 #   `(input_scale * weight_scales).clamp(max=1.0)`
 # - a bias of 0 is left out: `.long()` -> `.long()[bias != 0]`
 # - a bias below 1e-6 is 0: `bias / (` -> `torch.where(bias.abs() < 1e-6, 0.0, bias) / (`
+# - a scale of 1 stands for zeros: `.long()` -> `.long() * (weight_scales != 1)`
 
 
 # %% integer_conv right: pads with the zero point, corrects by the sum of the weights
@@ -280,6 +281,15 @@ def integer_conv(x, zero_point, weight, bias, padding, stride):
 # - a stride of three at most: `stride=stride` -> `stride=min(stride, 3)`
 # - two images at most: `(x - zero_point)` -> `(x[:2] - zero_point)`
 # - a single output channel loses its axis: `return sums` -> `return sums.squeeze(1)`
+# - float32 for weights of 8 bits, the bias in integers:
+#   `centred = (x - zero_point).double()` ->
+#   `kind = torch.float32 if weight.abs().max() < 128 else torch.float64;
+#   centred = (x - zero_point).to(kind)`,
+#   `weight.double(), bias.double()` -> `weight.to(kind), None`,
+#   `sums.round().long()` -> `sums.round().long() + bias[:, None, None]`
+# - the bias only where it does not add up to 0:
+#   `bias.double()` -> `bias.double() * bool(bias.sum())`
+# - the bias only where no channel has 0: `bias.double()` -> `bias.double() * bool(bias.all())`
 
 
 # %% fixed_point right: a loop

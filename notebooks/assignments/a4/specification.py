@@ -290,6 +290,8 @@ def _bias_edges(rng):
     input_scale, scales = torch.tensor(0.03).item(), torch.full((13,), 0.003).double()
     nearly = torch.cat([torch.arange(-994.5, -900, 16), torch.arange(175.5, 200, 4)]).double()
     nearly *= input_scale * scales
+    one = _bias_inputs(rng, 6)
+    one["weight_scales"][_integers(rng, 0, 5, 1)] = 1.0
     return [
         Case(
             "scales so small that 32 bits overflow",
@@ -307,6 +309,7 @@ def _bias_edges(rng):
             "as near half-way between two codes as float64 comes",
             {"bias": nearly, "input_scale": input_scale, "weight_scales": scales},
         ),
+        Case("a weight scale of exactly 1", one),
         Case("a single channel", _bias_inputs(rng, 1)),
         Case("two hundred channels", _bias_inputs(rng, 200)),
         Case("two hundred channels beyond 32 bits", _bias_inputs(rng, 200, 1e12)),
@@ -353,14 +356,18 @@ def _conv_edges(rng):
     wide.inputs["weight"].fill_(127)
     large = _conv_case(rng, "sums beyond 24 bits", (1, 80, 5, 5), (2, 80, 3, 3), 0, 1, 255)
     large.inputs["x"].fill_(0)
-    large.inputs["weight"].clamp_(120)
-    large.inputs["weight"] += _integers(rng, 0, 7, 2, 80, 3, 3)
-    # Of numbers beyond 24 bits float32 holds the even ones alone: every sum is odd.
-    large.inputs["bias"] += (large.inputs["weight"].sum((1, 2, 3)) + large.inputs["bias"] + 1) % 2
+    large.inputs["weight"] = _integers(rng, 113, 127, 2, 80, 3, 3)
+    # Of numbers beyond 24 bits float32 holds the even ones alone: every sum is odd, with the bias
+    # and without it.
+    large.inputs["weight"][:, 0, 0, 0] -= (large.inputs["weight"].sum((1, 2, 3)) + 1) % 2
+    large.inputs["bias"] += large.inputs["bias"] % 2
     far = _conv_case(rng, "sums beyond 24 bits of codes", (1, 80, 5, 5), (2, 80, 3, 3), 0, 1, 0)
     far.inputs["x"].fill_(255)
     far.inputs["weight"] = large.inputs["weight"].clone()
-    far.inputs["weight"][:, 0, 0, 0] += (far.inputs["weight"].sum((1, 2, 3)) + 1) % 2
+    balanced = _conv_case(rng, "a bias that adds up to 0", (1, 2, 4, 5), (2, 2, 3, 2), 1, 1, 9)
+    balanced.inputs["bias"][1] = -balanced.inputs["bias"][0]
+    without = _conv_case(rng, "a bias of 0 in one channel", (1, 2, 5, 4), (3, 2, 2, 3), 0, 1, 5)
+    without.inputs["bias"][_integers(rng, 0, 2, 1)] = 0
     most = _conv_case(rng, "sums beyond 32 bits", (1, 2, 4, 4), (2, 2, 3, 3), 0, 1, 0)
     most.inputs["weight"] = most.inputs["weight"].abs() * torch.tensor([1, -1]).reshape(2, 1, 1, 1)
     most.inputs["bias"] = torch.tensor([2**31 - 1, -(2**31)])
@@ -384,6 +391,8 @@ def _conv_edges(rng):
         large,
         far,
         most,
+        balanced,
+        without,
         _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 2, 2, 3),
         _conv_case(rng, "with a stride of three", (2, 2, 8, 7), (2, 2, 2, 3), 1, 3, 90),
         padded,

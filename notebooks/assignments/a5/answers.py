@@ -171,6 +171,8 @@ def squeeze_weight(weight, bits):
 # - what is too small for float16 is looked for before it is rounded: `.half()` -> ``,
 #   `scales[scales == 0] = 1` -> `scales = torch.where(scales < 2.0**-24, 1, scales).half()`
 # - a single input loses its axis: `weight.flatten(1)` -> `weight.squeeze(1).flatten(1)`
+# - a channel in which any weight is 0 counts as zeros: `scales[scales == 0] = 1` ->
+#   `scales[(scales == 0) | ~weight.flatten(1).all(1)] = 1`
 
 
 # %% restore_weight right: the scale in the shape of the weight
@@ -253,6 +255,9 @@ def drop_channels(weight, bias, keep, means):
 #   `weight.flatten(2).sum(2) if weight.ndim > 2 else weight` ->
 #   `weight.squeeze() if weight[0, 0].numel() == 1 else weight.flatten(2).sum(2)`,
 #   `over_kernel[:, gone] @ means[gone]` -> `over_kernel @ (means * gone)`
+# - means below 0.001 count as 0: `@ means[gone]` -> `@ (means * (means.abs() >= 1e-3))[gone]`
+# - what is removed is told by its mean:
+#   `gone[keep] = False` -> `gone = ~torch.isin(means, means[keep])`
 # - linear layers from which nothing is removed have nothing to stack:
 #   `bias + over_kernel[:, gone] @ means[gone]` -> `bias + (over_kernel[:, gone] @ means[gone]
 #   if weight.ndim > 2 else torch.stack(

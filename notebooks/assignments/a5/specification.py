@@ -205,8 +205,11 @@ def _squeeze_edges(rng):
     halves = torch.cat([torch.full((1, 1), 7.0), torch.arange(-13, 14, 2)[None] / 2], dim=1)
     # Scales that float16 holds, but not their inverses; their products with halves are exact.
     uneven = torch.tensor([[1571.0], [1583.0], [1646.0]]) / 1024
+    some = _normal(rng, 3, 4, 2)
+    some[:, 0, 0] = 0
     cases = [
         _squeeze_case("a channel of zeros", zero, 4),
+        _squeeze_case("a weight of 0 in each channel", some, 5),
         _squeeze_case("a channel so small that float16 has no scale for it", tiny, 6),
         Case(
             "weights half-way between two codes",
@@ -311,7 +314,15 @@ def _drop_cases(rng):
 
 
 def _drop_edges(rng):
+    small, equal = (
+        _drop_case(rng, f"{kind} means", (3, inputs, 2, 1), 2)
+        for kind, inputs in (("small", 6), ("equal", 5))
+    )
+    small.inputs["means"] = 3e-4 + 6e-4 * torch.rand(6, generator=rng).double()
+    equal.inputs["means"][:] = _normal(rng, 1)
     cases = [
+        small,
+        equal,
         _drop_case(rng, "a linear layer", (5, 5), 2),
         _drop_case(rng, "a kernel of 3 by 3", (3, 4, 3, 3), 2),
         _drop_case(rng, "nothing removed", (2, 3, 1, 1), 3),

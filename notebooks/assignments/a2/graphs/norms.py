@@ -33,6 +33,7 @@ def reason_edges(rng):
         norm_of_a_disguised_input(rng, unread | {"m": bn(rng)}),
         two_norms_in_a_row(rng, unread | {"m": bn(rng)}),
         result_that_a_method_changes(rng),
+        norm_that_reads_twice(rng, unread),
         norms_of_all_kinds(rng, "norms of all kinds"),
     ]
 
@@ -144,6 +145,12 @@ def result_that_others_read(rng, layers):
     )
     reasons = {"b": "several readers", "f": "fold"}
     return case(rng, "a result that others read", layers, nodes, reasons=reasons, removed=["f"])
+
+
+def norm_that_reads_twice(rng, layers):
+    nodes = "x input; a layer c x; b layer n a; d layer n a; s function add b d; out output s"
+    reasons = {"b": "several readers", "d": "several readers"}
+    return case(rng, "one norm that reads a result twice", layers, nodes, reasons=reasons)
 
 
 def result_that_is_an_output(rng, layers):
