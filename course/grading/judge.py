@@ -31,6 +31,7 @@ MOST_NOTES_BYTES = 100_000
 # What no exercise has a use for, but all who would get round what an exercise forbids.
 ODD = re.compile(
     r"\b(take_away|_getframe|_current_frames|gc\.get_\w+|ctypes|sys\.modules|setprofile"
+    r"|os\.(?:_exit|fork|kill)"
     r"|(?:import|from) (?:[\w., ]+, *)?(?:driver|guard|inside|wire))\b"
 )
 

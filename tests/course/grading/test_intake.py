@@ -223,10 +223,10 @@ def test_links_pipes_and_folders_are_not_read(folder, notebook, submit, skeleton
 
 def test_odd_words_are_looked_for_in_cells_and_in_python_files(submit, notebook, folder):
     cell = {"cell_type": "code", "id": "own", "metadata": {}, "outputs": [], "source": "ctypes"}
-    (folder / "layers.py").write_text("import sys\nmine = sys.modules\n")
+    (folder / "layers.py").write_text("import os, sys\nmine = sys.modules\nos._exit(os.fork())\n")
     (folder / "notes.txt").write_text("setprofile\n")
     code = "\n".join(submit(notebook | {"cells": [*notebook["cells"], cell]}).own_code)
-    assert {*judge.ODD.findall(code)} == {"ctypes", "sys.modules"}
+    assert {*judge.ODD.findall(code)} == {"ctypes", "sys.modules", "os._exit", "os.fork"}
 
 
 def test_another_assignments_notebook_and_an_empty_one_are_named_as_that(submit, notebook):
