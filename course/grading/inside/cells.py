@@ -161,7 +161,8 @@ class Notebook:
         self.left_out = True
         if isinstance(problem, NameError) and namespace is self.namespace:
             self.again.append((statement, file))
-        line = linecache.getline(file, statement.lineno).strip()[:100]
+        first = [*getattr(statement, "decorator_list", []), statement][0]
+        line = linecache.getline(file, first.lineno).strip()[:100]
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 self.missing.setdefault(node.id, line)

@@ -260,11 +260,17 @@ def test_cells_that_compare_with_torchs_own_cost_nothing(a1, skeleton, sheets, p
 
 
 def test_what_an_answer_lacks_since_it_was_left_out_is_told(a1, skeleton, sheets):
-    (row,) = rows_of(a1, skeleton, sheets, "bn_train", [LACKS])
-    assert (
-        "table is not there, for this exercise forbids what is called in `table" in row["message"]
-    )
+    lacks, scripted = rows_of(a1, skeleton, sheets, "bn_train", [LACKS, SCRIPTED])
+    words = "{} is not there, for this exercise forbids what is called in `{}"
+    assert words.format("table", "table") in lacks["message"]
+    assert words.format("bn_train", "@torch.jit.script`") in scripted["message"]
 
+
+SCRIPTED = """
+@torch.jit.script
+def bn_train(x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, eps: float):
+    return x
+"""
 
 LACKS = """
 table = torch.nn.functional.batch_norm(torch.rand(2, 3), None, None, training=True)
