@@ -456,44 +456,56 @@ def _group_cases(rng):
     ]
 
 
+GROUPED = {
+    "two blocks in a row": "conv, conv 0, add 0 1, conv 2, depthwise 3, conv 4, same 5, add 2 "
+    "6, conv 7",
+    "two sums with a common term": "conv, conv, conv, add 0 1, add 2 1, conv 4",
+    "three blocks that share a group": "conv, conv 0, add 0 1, conv 2, add 2 3, conv 4, add 4 5",
+    "a sum of three": "conv, conv, conv, add 0 1 2",
+    "sums in a row, each with a term of the one before": "conv, conv, conv, conv, conv, conv, "
+    "add 5 4, add 4 3, add 3 2, add 2 1, add 1 0",
+    "ends that nobody reads": "conv, conv 0, conv 0, conv 2",
+    "a depthwise layer at the end": "conv, conv 0, depthwise 1",
+    "a sum whose last term is a sum": "conv, conv, add 0 1, conv 2, add 3 2",
+    "several layers that keep channels": "conv, same 0, same 1, conv 2, same 3, same 4, add 2 "
+    "5, same 6, conv 7, same 8, depthwise 9, add 7 10",
+    "a sum of a layer and its own depthwise layer": "conv, depthwise 0, add 0 1",
+    # Each sum has two ways to the one before, so 2**30 lead to the first.
+    "thirty depthwise blocks in a row": ", ".join(
+        ["conv"] + [f"depthwise {i}, add {i} {i + 1}" for i in range(0, 60, 2)]
+    ),
+    "the same term twice": "conv, conv, add 0 0, conv 2, add 3 3 1, conv, add 5 4 5",
+    "a sum of five, depthwise and activation in turn": "conv, depthwise 0, same 1, conv, "
+    "same 3, depthwise 4, conv, conv, conv, add 6 2 7 5 8",
+    "depthwise layers in a row": "conv, depthwise 0, same 1, depthwise 2, depthwise 3, same 4, "
+    "same 5, conv 6, add 6 7",
+    "a layer that is read again after a sum": "conv, same 0, conv, add 2 0, conv, add 4 1, "
+    "depthwise 3",
+    "two layers that are read again after sums": "conv, conv, same 1, add 0 1, depthwise 2, "
+    "conv, conv, same 6, add 6 5, add 7 0",
+    "several layers that are read again after a sum": "conv, same 0, depthwise 1, conv, add 0 "
+    "3, conv, add 1 5, conv, add 2 7, conv, add 4 9, conv 10, conv, add 6 12",
+    "sums of sums": "conv, conv, add 0 1, conv, conv, add 3 4, conv, conv, add 6 7, conv 8, "
+    "add 2 5, add 9 10 8",
+    "a single layer": "conv",
+}
+
+
 def _group_edges(rng):
-    cases = {
-        "two blocks in a row": "conv, conv 0, add 0 1, conv 2, depthwise 3, conv 4, same 5, add 2 "
-        "6, conv 7",
-        "two sums with a common term": "conv, conv, conv, add 0 1, add 2 1, conv 4",
-        "three blocks that share a group": "conv, conv 0, add 0 1, conv 2, add 2 3, conv 4, add 4 "
-        "5",
-        "a sum of three": "conv, conv, conv, add 0 1 2",
-        "sums in a row, each with a term of the one before": "conv, conv, conv, conv, conv, conv, "
-        "add 5 4, add 4 3, add 3 2, add 2 1, add 1 0",
-        "ends that nobody reads": "conv, conv 0, conv 0, conv 2",
-        "a depthwise layer at the end": "conv, conv 0, depthwise 1",
-        "a sum whose last term is a sum": "conv, conv, add 0 1, conv 2, add 3 2",
-        "several layers that keep channels": "conv, same 0, same 1, conv 2, same 3, same 4, add 2 "
-        "5, same 6, conv 7, same 8, depthwise 9, add 7 10",
-        "a sum of a layer and its own depthwise layer": "conv, depthwise 0, add 0 1",
-        # Each sum has two ways to the one before, so 2**30 lead to the first.
-        "thirty depthwise blocks in a row": ", ".join(
-            ["conv"] + [f"depthwise {i}, add {i} {i + 1}" for i in range(0, 60, 2)]
+    forty = ", ".join(["conv"] * 41 + [f"add {i} {i + 1}" for i in _shuffled(rng, range(40))])
+    lines = GROUPED | {"forty sums in any order": forty}
+    return [
+        *_misleading_names(),
+        *(
+            Case(f"a drawn network of {count} layers", _drawn_network(rng, count))
+            for count in range(8, 32, 2)
         ),
-        "the same term twice": "conv, conv, add 0 0, conv 2, add 3 3 1, conv, add 5 4 5",
-        "a sum of five, depthwise and activation in turn": "conv, depthwise 0, same 1, conv, "
-        "same 3, depthwise 4, conv, conv, conv, add 6 2 7 5 8",
-        "depthwise layers in a row": "conv, depthwise 0, same 1, depthwise 2, depthwise 3, same 4, "
-        "same 5, conv 6, add 6 7",
-        "a layer that is read again after a sum": "conv, same 0, conv, add 2 0, conv, add 4 1, "
-        "depthwise 3",
-        "two layers that are read again after sums": "conv, conv, same 1, add 0 1, depthwise 2, "
-        "conv, conv, same 6, add 6 5, add 7 0",
-        "several layers that are read again after a sum": "conv, same 0, depthwise 1, conv, add 0 "
-        "3, conv, add 1 5, conv, add 2 7, conv, add 4 9, conv 10, conv, add 6 12",
-        "sums of sums": "conv, conv, add 0 1, conv, conv, add 3 4, conv, conv, add 6 7, conv 8, "
-        "add 2 5, add 9 10 8",
-        "a single layer": "conv",
-        "forty sums in any order": ", ".join(
-            ["conv"] * 41 + [f"add {i} {i + 1}" for i in _shuffled(rng, range(40))]
-        ),
-    }
+        *(Case(label, _network(rng, *these.split(", "))) for label, these in lines.items()),
+    ]
+
+
+def _misleading_names():
+    """Networks whose names mislead those who sort or search them."""
     kinds = [_layer("add", "conv"), _layer("same", "conv", "add"), _layer("conv", "conv", "same")]
     alike = [_layer("Conv", "conv"), _layer("conv", "conv", "Conv"), _layer("CONV", "conv", "conv")]
     digits = [
@@ -506,17 +518,13 @@ def _group_edges(rng):
         *(_layer(a + b, "add", a, b) for a, b in (("x", "c9"), ("y", "c10"), ("z", "c1"))),
         _layer("aB", "add", "a", "B"),
     ]
-    return [
-        Case("names with capitals and numbers in several groups", {"layers": mixed}),
-        *(
-            Case(f"a drawn network of {count} layers", _drawn_network(rng, count))
-            for count in range(8, 32, 2)
-        ),
-        Case("layers named like kinds", {"layers": kinds}),
-        Case("names that differ in capitals", {"layers": alike}),
-        Case("names with numbers of one digit and of two", {"layers": digits}),
-        *(Case(label, _network(rng, *lines.split(", "))) for label, lines in cases.items()),
-    ]
+    named = {
+        "names with capitals and numbers in several groups": mixed,
+        "layers named like kinds": kinds,
+        "names that differ in capitals": alike,
+        "names with numbers of one digit and of two": digits,
+    }
+    return [Case(label, {"layers": layers}) for label, layers in named.items()]
 
 
 def _group_oracle(inputs, probe):
@@ -544,92 +552,78 @@ def _global_cases(rng):
 
 
 def _global_edges(rng):
-    apart = [torch.tensor([0.1, 0.2, 0.3]).double(), torch.tensor([1.0, 9.0, 8.0, 7.0]).double()]
-    close = 1 + 2.0**-50 * torch.randperm(12, generator=rng).double()
-    single = [_normal(rng, 1), _normal(rng, 5), _normal(rng, 1)]
-    small = [_normal(rng, 5).abs() * 0.01, _normal(rng, 5).abs() + 1, _normal(rng, 4).abs() + 1]
     return [
-        Case("a layer of small scores", {"scores": small, "ratio": 0.5, "least": 2}),
-        Case("everything asked for", {"scores": [s + 1 for s in small], "ratio": 1.0, "least": 1}),
-        Case(
-            "one layer's scores far above the other's", {"scores": apart, "ratio": 0.3, "least": 1}
-        ),
-        Case(
-            "a layer smaller than the least",
-            {"scores": [small[0][:2], small[1]], "ratio": 0.5, "least": 3},
-        ),
-        Case(
-            "scores that float32 cannot tell apart",
-            {"scores": list(close.split([5, 7])), "ratio": 0.5, "least": 1},
-        ),
-        Case(
-            "scores below 0",
-            {"scores": [_normal(rng, 9), _normal(rng, 7) - 0.5], "ratio": 0.4, "least": 1},
-        ),
-        Case(
-            "nearly all scores below 0, and far apart",
-            {"scores": [-_normal(rng, 5).exp(), -_normal(rng, 6).exp()], "ratio": 0.5, "least": 2},
-        ),
-        Case("nothing asked for", {"scores": small, "ratio": 0.0, "least": 1}),
-        Case("too little asked for", {"scores": small, "ratio": 0.05, "least": 1}),
-        Case("everything asked for, two left", {"scores": small, "ratio": 1.0, "least": 2}),
-        Case(
-            "a single layer", {"scores": [_normal(rng, 7).sort().values], "ratio": 0.5, "least": 2}
-        ),
-        Case("a single layer, three left", {"scores": [small[0]], "ratio": 0.5, "least": 3}),
-        Case("a single layer, one left", {"scores": [small[1]], "ratio": 0.8, "least": 1}),
-        Case("layers of one channel", {"scores": single, "ratio": 0.5, "least": 1}),
-        Case(
-            "equally large layers",
-            {"scores": [_normal(rng, 5) for _ in range(3)], "ratio": 0.5, "least": 1},
-        ),
-        # 100 * 0.29 is just below 29, but 29 in float32.
-        Case(
-            "a ratio of 0.29",
-            {"scores": [_normal(rng, 50), _normal(rng, 50)], "ratio": 0.29, "least": 1},
-        ),
-        Case(
-            "scores far above 0", {"scores": [s * 1e300 for s in apart], "ratio": 0.5, "least": 1}
-        ),
-        # 20 * 0.7 is 14, and 20 times the float 0.7 just below.
-        Case(
-            "a ratio of 0.7",
-            {"scores": [_normal(rng, 8), _normal(rng, 12)], "ratio": 0.7, "least": 1},
-        ),
-        Case(
-            "a ratio of 1 / 8",
-            {"scores": [_normal(rng, 3), _normal(rng, 5)], "ratio": 0.125, "least": 1},
-        ),
-        Case(
-            "a score of 0 that stays",
-            {
-                "scores": [torch.tensor([-2.0, 0, -3]).double(), -_normal(rng, 5).abs() - 4],
-                "ratio": 0.4,
-                "least": 1,
-            },
-        ),
-        Case(
-            "layers as small as the least, and smaller",
-            {
-                "scores": [_normal(rng, 12), *(_normal(rng, n) - 9 for n in (4, 1, 3, 2))],
-                "ratio": 0.33,
-                "least": 4,
-            },
-        ),
-        # 14 are to go. The lowest layer keeps 5 of its 14, and the next ones give one each.
-        Case(
-            "layers that reach the least one after the other",
-            {
-                "scores": [
-                    *(_normal(rng, 6).abs() + 10 * height for height in range(6, 0, -1)),
-                    _normal(rng, 14).abs(),
-                ],
-                "ratio": 0.29,
-                "least": 5,
-            },
-        ),
+        *_odd_scores(rng),
+        *_odd_ratios(rng),
+        *_odd_layers(rng),
         *(_drawn_layers(rng, count) for count in range(2, 9)),
     ]
+
+
+def _odd_scores(rng):
+    """Scores that are far apart, close together, or of another sign."""
+    apart = [torch.tensor([0.1, 0.2, 0.3]).double(), torch.tensor([1.0, 9.0, 8.0, 7.0]).double()]
+    close = 1 + 2.0**-50 * torch.randperm(12, generator=rng).double()
+    zero = [torch.tensor([-2.0, 0, -3]).double(), -_normal(rng, 5).abs() - 4]
+    below = [_normal(rng, 9), _normal(rng, 7) - 0.5]
+    far_below = [-_normal(rng, 5).exp(), -_normal(rng, 6).exp()]
+    scores = {
+        "a layer of small scores": (_small_and_large(rng), 0.5, 2),
+        "one layer's scores far above the other's": (apart, 0.3, 1),
+        "scores that float32 cannot tell apart": (list(close.split([5, 7])), 0.5, 1),
+        "scores below 0": (below, 0.4, 1),
+        "nearly all scores below 0, and far apart": (far_below, 0.5, 2),
+        "scores far above 0": ([s * 1e300 for s in apart], 0.5, 1),
+        "a score of 0 that stays": (zero, 0.4, 1),
+    }
+    return [_global_case(label, *inputs) for label, inputs in scores.items()]
+
+
+def _odd_ratios(rng):
+    """Ratios that leave nothing to do, take all, or are hard to multiply."""
+    small = _small_and_large(rng)
+    ratios = {
+        "everything asked for": ([s + 1 for s in small], 1.0, 1),
+        "everything asked for, two left": (small, 1.0, 2),
+        "nothing asked for": (small, 0.0, 1),
+        "too little asked for": (small, 0.05, 1),
+        # 100 * 0.29 is just below 29, but 29 in float32.
+        "a ratio of 0.29": ([_normal(rng, 50), _normal(rng, 50)], 0.29, 1),
+        # 20 * 0.7 is 14, and 20 times the float 0.7 just below.
+        "a ratio of 0.7": ([_normal(rng, 8), _normal(rng, 12)], 0.7, 1),
+        "a ratio of 1 / 8": ([_normal(rng, 3), _normal(rng, 5)], 0.125, 1),
+    }
+    return [_global_case(label, *inputs) for label, inputs in ratios.items()]
+
+
+def _odd_layers(rng):
+    """Layers of one size, alone, or as small as the least."""
+    small = _small_and_large(rng)
+    single = [_normal(rng, 1), _normal(rng, 5), _normal(rng, 1)]
+    tight = [_normal(rng, 12), *(_normal(rng, n) - 9 for n in (4, 1, 3, 2))]
+    # 14 are to go. The lowest layer keeps 5 of its 14, and the next ones give one each.
+    stairs = [_normal(rng, 6).abs() + 10 * height for height in range(6, 0, -1)]
+    stairs.append(_normal(rng, 14).abs())
+    layers = {
+        "a layer smaller than the least": ([small[0][:2], small[1]], 0.5, 3),
+        "a single layer": ([_normal(rng, 7).sort().values], 0.5, 2),
+        "a single layer, three left": ([small[0]], 0.5, 3),
+        "a single layer, one left": ([small[1]], 0.8, 1),
+        "layers of one channel": (single, 0.5, 1),
+        "equally large layers": ([_normal(rng, 5) for _ in range(3)], 0.5, 1),
+        "layers as small as the least, and smaller": (tight, 0.33, 4),
+        "layers that reach the least one after the other": (stairs, 0.29, 5),
+    }
+    return [_global_case(label, *inputs) for label, inputs in layers.items()]
+
+
+def _small_and_large(rng):
+    """Three layers, the first of which has by far the smallest scores."""
+    return [_normal(rng, 5).abs() * 0.01, _normal(rng, 5).abs() + 1, _normal(rng, 4).abs() + 1]
+
+
+def _global_case(label, scores, ratio, least):
+    return Case(label, {"scores": scores, "ratio": ratio, "least": least})
 
 
 def _drawn_layers(rng, count):
@@ -637,7 +631,7 @@ def _drawn_layers(rng, count):
     scores = [_normal(rng, _whole(rng, 1, 8)) * 3 + 2 * _normal(rng, 1) for _ in range(count)]
     ratio, least = _whole(rng, 1, 31) / 32, _whole(rng, 1, 4)
     label = f"{count} drawn layers, a ratio of {ratio}, at least {least}"
-    return Case(label, {"scores": scores, "ratio": ratio, "least": least})
+    return _global_case(label, scores, ratio, least)
 
 
 def _global_oracle(inputs, probe):

@@ -350,7 +350,35 @@ def _conv_cases(rng):
     ]
 
 
+# An image, a window, a padding and a stride.
+WINDOWS = (
+    ((1, 2, 8, 4), (1, 3), 0, 1),
+    ((2, 3, 5, 7), (3, 1), 1, 1),
+    ((1, 1, 3, 3), (1, 1), 2, 2),
+    ((1, 2, 8, 6), (2, 2), 2, 3),
+    ((1, 2, 4, 5), (4, 5), 0, 1),
+    ((1, 2, 4, 4), (3, 3), 1, 3),
+)
+
+
 def _conv_edges(rng):
+    return [
+        *_large_sums(rng),
+        *_odd_biases(rng),
+        _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 2, 2, 3),
+        _conv_case(rng, "with a stride of three", (2, 2, 8, 7), (2, 2, 2, 3), 1, 3, 90),
+        *_other_codes(rng),
+        *(
+            _conv_case(
+                rng, "windows of {} by {}".format(*size), image, (3, image[1], *size), *steps, 40
+            )
+            for image, size, *steps in WINDOWS
+        ),
+    ]
+
+
+def _large_sums(rng):
+    """Sums that do not fit into 16 bits, the 24 of a float32, or 32."""
     wide = _conv_case(rng, "sums beyond 16 bits", (1, 40, 3, 3), (2, 40, 3, 3), 1, 1, 255)
     wide.inputs["x"].fill_(0)
     wide.inputs["weight"].fill_(127)
@@ -364,21 +392,30 @@ def _conv_edges(rng):
     far = _conv_case(rng, "sums beyond 24 bits of codes", (1, 80, 5, 5), (2, 80, 3, 3), 0, 1, 0)
     far.inputs["x"].fill_(255)
     far.inputs["weight"] = large.inputs["weight"].clone()
+    most = _conv_case(rng, "sums beyond 32 bits", (1, 2, 4, 4), (2, 2, 3, 3), 0, 1, 0)
+    most.inputs["weight"] = most.inputs["weight"].abs() * torch.tensor([1, -1]).reshape(2, 1, 1, 1)
+    most.inputs["bias"] = torch.tensor([2**31 - 1, -(2**31)])
+    return [wide, large, far, most]
+
+
+def _odd_biases(rng):
     balanced = _conv_case(rng, "a bias that adds up to 0", (1, 2, 4, 5), (2, 2, 3, 2), 1, 1, 9)
     balanced.inputs["bias"][1] = -balanced.inputs["bias"][0]
     without = _conv_case(rng, "a bias of 0 in one channel", (1, 2, 5, 4), (3, 2, 2, 3), 0, 1, 5)
     without.inputs["bias"][_integers(rng, 0, 2, 1)] = 0
-    most = _conv_case(rng, "sums beyond 32 bits", (1, 2, 4, 4), (2, 2, 3, 3), 0, 1, 0)
-    most.inputs["weight"] = most.inputs["weight"].abs() * torch.tensor([1, -1]).reshape(2, 1, 1, 1)
-    most.inputs["bias"] = torch.tensor([2**31 - 1, -(2**31)])
-    padding, stride = _one_of(rng, 4, 5, 6), _one_of(rng, 1, 2)
+    return [balanced, without]
+
+
+def _other_codes(rng):
+    """Codes of other ranges, two of them with a drawn padding and stride."""
+    steps = _one_of(rng, 4, 5, 6), _one_of(rng, 1, 2)
     padded = _conv_case(
-        rng, "one output channel, a wide padding", (3, 2, 4, 6), (1, 2, 2, 3), padding, stride, 700
+        rng, "one output channel, a wide padding", (3, 2, 4, 6), (1, 2, 2, 3), *steps, 700
     )
     padded.inputs["x"] *= 4
-    padding, stride = _one_of(rng, 0, 1, 2), _one_of(rng, 4, 5, 6)
+    steps = _one_of(rng, 0, 1, 2), _one_of(rng, 4, 5, 6)
     strided = _conv_case(
-        rng, "a wide stride, signed codes", (3, 3, 12, 17), (4, 3, 2, 3), padding, stride, -40
+        rng, "a wide stride, signed codes", (3, 3, 12, 17), (4, 3, 2, 3), *steps, -40
     )
     strided.inputs["x"] -= 128
     signed = _conv_case(rng, "signed codes", (1, 2, 4, 4), (3, 2, 3, 3), 1, 1, -3)
@@ -386,32 +423,7 @@ def _conv_edges(rng):
     long = _conv_case(rng, "codes of 16 bits", (1, 64, 4, 4), (3, 64, 3, 3), 1, 1, 300)
     long.inputs["x"] = _integers(rng, 2**15, 2**16 - 1, 1, 64, 4, 4)
     long.inputs["weight"] = _integers(rng, 2**14, 2**15 - 1, 3, 64, 3, 3)
-    return [
-        wide,
-        large,
-        far,
-        most,
-        balanced,
-        without,
-        _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 2, 2, 3),
-        _conv_case(rng, "with a stride of three", (2, 2, 8, 7), (2, 2, 2, 3), 1, 3, 90),
-        padded,
-        strided,
-        signed,
-        long,
-        *(
-            _conv_case(rng, f"windows of {rows} by {columns}", image, window, padding, stride, 40)
-            for image, (rows, columns), padding, stride in (
-                ((1, 2, 8, 4), (1, 3), 0, 1),
-                ((2, 3, 5, 7), (3, 1), 1, 1),
-                ((1, 1, 3, 3), (1, 1), 2, 2),
-                ((1, 2, 8, 6), (2, 2), 2, 3),
-                ((1, 2, 4, 5), (4, 5), 0, 1),
-                ((1, 2, 4, 4), (3, 3), 1, 3),
-            )
-            for window in [(3, image[1], rows, columns)]
-        ),
-    ]
+    return [padded, strided, signed, long]
 
 
 def _conv_oracle(inputs, probe):

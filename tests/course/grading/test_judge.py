@@ -196,6 +196,7 @@ def test_solutions_earn_all_and_what_goes_wrong_costs_only_its_item(a1, grade, l
     assert ("in the line `return weight.one`" in result["items"]["fold_linear"]["message"]) == (
         label == "an error"
     )
+    assert ("ran out" in result["items"]["fold_model"]["message"]) == label.endswith("memory")
     assert peak() - before < 200 * 1024
 
 
