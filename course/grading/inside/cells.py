@@ -1,11 +1,13 @@
 """Execute a student's cells as a notebook does, statement by statement."""
 
 import ast
+import asyncio
 import importlib.machinery
 import importlib.util
 import json
 import linecache
 import os
+import shlex
 import sys
 import time
 import types
@@ -46,7 +48,7 @@ class Shell:
         if name == "time":
             self.notebook.run_cell(line, "<after %time>")
         elif name == "run":
-            self._run_file(next(word for word in line.split() if not word.startswith("-")))
+            self._run_file(next(word for word in shlex.split(line) if not word.startswith("-")))
         elif name == "cd":
             os.chdir(Path(line.strip().strip("'\"")).expanduser())
         else:
@@ -54,7 +56,7 @@ class Shell:
 
     def _run_file(self, name):
         """Execute a Python file, or all cells of a notebook."""
-        path = Path(name.strip("'\""))
+        path = Path(name)
         if path.suffix != ".ipynb":
             sources = [path.with_suffix(".py").read_text(encoding="utf-8")]
         else:
@@ -72,7 +74,7 @@ class Shell:
         if name in ("time", "timeit", "capture", "prun"):
             self.notebook.run_cell(body, f"<below %%{name}>")
         elif name in ("writefile", "file"):
-            words = line.split()
+            words = shlex.split(line)
             mode = "a" if "-a" in words else "w"
             with open(words[-1], mode, encoding="utf-8") as file:
                 file.write(body)
@@ -183,7 +185,8 @@ class Notebook:
 
         def find(folder):
             place = Path(folder).resolve()
-            if not place.is_relative_to(scratch) or any(map(place.is_relative_to, libraries)):
+            inside = place.is_relative_to(scratch) and not any(map(place.is_relative_to, libraries))
+            if not (inside and place.is_dir()):  # a zip file has a finder of Python's
                 raise ImportError(f"{folder} holds no modules of the student")
             return importlib.machinery.FileFinder(folder, (Loader, [".py"]))
 
@@ -198,8 +201,5 @@ def _compiler(flags):
 
 def _evaluate(statement, file, namespace, compiler):
     waiting = eval(compiler(ast.Module([statement], []), file, "exec"), namespace)
-    while waiting is not None:  # a cell that awaits is a coroutine
-        try:
-            waiting.send(None)
-        except StopIteration:
-            break
+    if waiting is not None:  # a cell that awaits is a coroutine
+        asyncio.run(waiting)

@@ -1,7 +1,9 @@
 """What ran in a student's folder runs in the box, and where it cannot, the reason is told."""
 
+import io
 import json
 import sys
+import zipfile
 
 import nbformat
 import pytest
@@ -26,6 +28,14 @@ def notebook_of(*sources):
     return nbformat.writes(nbformat.v4.new_notebook(cells=cells)).encode()
 
 
+def packed(name, data):
+    """A zip file that holds one file."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr(name, data)
+    return made.getvalue()
+
+
 def ways(cells, functions):
     """Sources and files by what is unusual about them; each is right, and ran at home."""
     whole = "\n\n".join([cells["setup"], *(cells[name] for name in functions)])
@@ -34,6 +44,9 @@ def ways(cells, functions):
     first = next(iter(functions))
     yield "a class before its import", {first: f"{DECORATED}\n{cells[first]}"}, {}, IMPORTED
     yield "a module in a folder", imports, {"own/tools.py": text}, ""
+    zipped = {name: f"from zipped import {function}" for name, function in functions.items()}
+    zipped |= {"own": "import sys\nsys.path.append('pack.zip')"}
+    yield "a module in a zip file", zipped, {"pack.zip": packed("zipped.py", text)}, ""
     written = "!mkdir -p own"
     yield (
         "a folder made by a cell",

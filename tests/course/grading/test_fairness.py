@@ -234,7 +234,8 @@ def reference(x):
 images = reference(torch.randn(2, 3, 4, 4))
 quantized = torch.fake_quantize_per_tensor_affine(images, 0.1, 0, 0, 255)
 send = wire = alarm = main = 3  # names that the grader uses, too"""
-ODD_CELL = """async def something(): pass
+ODD_CELL = """import asyncio
+async def something(): await asyncio.sleep(0.01)
 await something()
 %time fusions = 1
 assert fusions; quantized = 0
@@ -289,7 +290,12 @@ def _styles(exercise, bundle):
     windows = {name: source.replace("\n", "\r\n") for name, source in timed}
     yield "windows line ends", windows, given | {"Notes.pdf": b"x"}, None
     yield "files", imports, {"tools.py": whole.encode()}, None
-    yield "run", dict.fromkeys(functions, "%run -i tools"), {"tools.py": whole.encode()}, None
+    yield (
+        "run",
+        dict.fromkeys(functions, "%run -i 'my tools'"),
+        {"my tools.py": whole.encode()},
+        None,
+    )
     yield "written files", imports | {"own": f"%%writefile tools.py\n{whole}"}, {}, None
     yield "odd cells", {"own": ODD_CELL}, {}, None
     # Split cells keep their marks; a cell that is pasted has none.
