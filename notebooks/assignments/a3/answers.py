@@ -54,6 +54,11 @@ def norm_importance(weight, p):
 #   `.sum(dim=1).reshape([-1] * (weight.numel() > 1))`
 # - weights below 1e-4 count as 0: `weight.flatten(1).abs()` ->
 #   `torch.nn.functional.threshold(weight.flatten(1).abs(), 1e-4, 0)`
+# - scaled by the largest weight, which may be 0: `return (` ->
+#   `weight = weight / weight.abs().max(); return (`
+# - weights below -10 count as -10: `weight.flatten(1)` -> `weight.flatten(1).clamp(min=-10)`
+# - long rows in 16 bits: `return (` ->
+#   `weight = weight if weight[0].numel() < 1000 else weight.half().double(); return (`
 
 
 # %% taylor_importance right: einsum
@@ -95,6 +100,14 @@ def taylor_importance(activation, gradient):
 #   `(activation * gradient if activation.shape[2] > 1 else activation.abs() * gradient.abs())`
 # - of one column each pixel by itself: `(activation * gradient)` ->
 #   `(activation * gradient if activation.shape[3] > 1 else activation.abs() * gradient.abs())`
+# - scaled by the largest gradient, which may be 0: `(activation * gradient)` ->
+#   `(activation * (gradient / gradient.abs().max()))` and `.mean(dim=0)` ->
+#   `.mean(dim=0) * gradient.abs().max()`
+# - the activation alone where no gradient comes: `(activation * gradient)` ->
+#   `(activation * gradient if gradient.any() else activation)`
+# - the mean of the means of 32 images each: `return (activation * gradient)` ->
+#   `parts = activation.split(32), gradient.split(32); return torch.stack([(a * g)` and
+#   `.mean(dim=0)` -> `.mean(dim=0) for a, g in zip(*parts)]).mean(dim=0)`
 
 
 # %% channels_to_keep right: removes from a list
@@ -153,6 +166,7 @@ def channels_to_keep(scores, ratio):
 #   `return scores.argsort(stable=True)[-1:] if ratio == 1 else order`
 # - where all are to go, the one farthest from 0 stays: `return order` ->
 #   `return scores.abs().argmax().reshape(1) if ratio == 1 else order`
+# - a ratio of six digits: `len(scores) * ratio` -> `len(scores) * round(ratio, 6)`
 
 
 # %% channels_to_keep wrong: takes the highest one by one, and marks it with -1
@@ -246,6 +260,11 @@ def prune_conv(weight, bias, keep_in, keep_out):
 #       len(keep_out), len(keep_in), max(weight.shape[2:]), min(weight.shape[2:])), None`
 # - kept outputs of zeros go: `return weight` ->
 #   `keep_out = keep_out[weight[keep_out].flatten(1).any(1)]; return weight`
+# - indices in 8 bits: `weight[keep_out]` -> `weight[keep_out.to(torch.uint8).long()]`
+# - inputs of zeros go: `weight[keep_out][:, keep_in]` ->
+#   `weight[keep_out][:, keep_in[weight[:, keep_in].flatten(2).any(2).any(0)]]`
+# - what is kept of the bias goes if it is zero: `if bias is None` ->
+#   `if bias is None or bias.any() and not bias[keep_out].any()`
 
 
 # %% prune_depthwise right: by channel
@@ -462,6 +481,24 @@ def channel_groups(layers):
 #   `{layer["name"]: layer["name"] for layer in layers};
 #   kinds = {o["name"]: o["kind"] for o in layers}`,
 #   `!= "conv"` -> `!= "conv" and kinds[layer["inputs"][0]] + layer["kind"] != "depthwise" * 2`
+# - layers with conv in their names tie nothing: `layer["kind"] != "conv"` ->
+#   `layer["kind"] != "conv" and "conv" not in layer["name"]`
+# - layers called conv tie nothing: `layer["kind"] != "conv"` -> `"conv" not in layer.values()`
+# - layers called depthwise tie: `layer["kind"] != "conv"` ->
+#   `layer["kind"] in ("same", "add") or "depthwise" in layer.values()`
+# - layers called add tie: `layer["kind"] != "conv"` ->
+#   `layer["kind"] in ("same", "depthwise") or "add" in layer.values()`
+# - names joined by a line: `return sorted(sorted(names) for names in groups.values())` ->
+#   `return sorted(sorted("_".join(names).split("_")) for names in groups.values())`
+# - names joined by a comma: `return sorted(sorted(names) for names in groups.values())` ->
+#   `return sorted(sorted(", ".join(names).split(", ")) for names in groups.values())`
+# - names joined by a blank: `return sorted(sorted(names) for names in groups.values())` ->
+#   `return sorted(sorted(" ".join(names).split(" ")) for names in groups.values())`
+# - names joined by a stroke: `return sorted(sorted(names) for names in groups.values())` ->
+#   `return sorted(sorted("/".join(names).split("/")) for names in groups.values())`
+# - sorted by the parts of names: `return sorted(sorted(names) for names in groups.values())` ->
+#   `return sorted((sorted(names, key=lambda n: n.split(".")) for names in groups.values()),
+#   key=lambda names: names[0].split("."))`
 
 
 # %% channel_groups wrong: what is read again has the group of before, if it makes no channels
@@ -579,6 +616,7 @@ def global_channels(scores, ratio, least):
 # - of equally large layers the same share: `int(len(owner) * ratio)` ->
 #   `(sum(int(len(layer) * ratio) for layer in scores) if len({*map(len, scores)}) == 1
 #   else int(len(owner) * ratio))`
+# - a ratio of six digits: `len(owner) * ratio` -> `len(owner) * round(ratio, 6)`
 
 
 # %% global_channels wrong: marks closed layers and removed channels with 1e9

@@ -82,12 +82,15 @@ def _norm_edges(rng):
         "a single output": (1, 2, 3, 3),
         "a linear layer of a single output": (1, 4),
         "a single weight": (1, 1, 1, 1),
+        "more than 1,000 weights in each channel": (2, 30, 7, 5),
     }
     weights = {label: _normal(rng, *shape) for label, shape in shapes.items()}
     weights["a single input of negative weights"] = -_normal(rng, 4, 1).abs()
     weights["a single output of negative weights"] = -_normal(rng, 1, 2, 3, 3).abs()
     weights["a channel of zeros among small weights"] = zero = _normal(rng, 3, 2, 2, 2) * 1e-5
     zero[1] = 0
+    weights["nothing but zeros"] = torch.zeros(3, 2, 2, 2, dtype=torch.float64)
+    weights["weights far from 0"] = _normal(rng, 3, 2, 2, 2) * 1e3
     return [
         Case(f"{label}, the {p}-norm", {"weight": weight, "p": p})
         for label, weight in weights.items()
@@ -121,6 +124,8 @@ def _taylor_edges(rng):
     small = _taylor_case(rng, "a channel that is zero, and small gradients", 3, 2, 3, 3)
     small.inputs["activation"][:, 1] = 0
     small.inputs["gradient"] *= 1e-9
+    flat = _taylor_case(rng, "no gradient in the whole batch", 3, 2, 3, 3)
+    flat.inputs["gradient"][:] = 0
     few, many, short, long = (*_pair(rng), *_pair(rng))
     shapes = {
         "images of one pixel": (5, 4, 1, 1),
@@ -132,6 +137,7 @@ def _taylor_edges(rng):
         "wide images, fewer than channels": (few, many, short, long),
         "high images, fewer than channels": (few, many, long, short),
         "as many images as channels": (6, 6, 2, 2),
+        "more than 64 images": (2 * _whole(rng, 33, 40) + 1, 2, 2, 1),
         "a single image": (1, 4, 3, 3),
         "a single image of one pixel": (1, 3, 1, 1),
         "a single channel": (3, 1, 4, 2),
@@ -144,6 +150,7 @@ def _taylor_edges(rng):
         one,
         still,
         small,
+        flat,
         *(_taylor_case(rng, label, *shape) for label, shape in shapes.items()),
     ]
 
@@ -219,9 +226,22 @@ def _keep_edges(rng):
     ]
 
 
+def _exact_share(rng):
+    """A count, and a ratio that needs all digits: 3 * (1 / 3) is 1, 3 * 0.33333333 is less."""
+    shares = [
+        (count, gone / count)
+        for count in (3, 6, 7, 9, 11, 13, 14)
+        for gone in range(1, count)
+        if int(count * (gone / count)) == gone
+        if all(count * round(gone / count, digits) < gone for digits in (4, 6, 8))
+    ]
+    return _shuffled(rng, shares)[0]
+
+
 def _drawn_scores(rng):
     """Scores of which many are equal."""
-    drawn = {}
+    count, ratio = _exact_share(rng)
+    drawn = {f"{count} scores, and a ratio of {ratio!r}": (count, ratio)}
     for count in _shuffled(rng, range(3, 33))[:8]:
         parts = _shuffled(rng, (20, 32, count))[0]
         ratio = _whole(rng, 1, parts - 1) / parts
@@ -273,6 +293,11 @@ def _conv_edges(rng):
     }
     silent = layers["a kept output of zeros"]
     silent["weight"][silent["keep_out"][0]] = 0
+    layers["a kept input of zeros"] = silent = _conv_inputs(rng, 4, 4, "some", "some")
+    silent["weight"][:, silent["keep_in"][0]] = 0
+    layers["a bias that is zero where it is kept"] = silent = _conv_inputs(rng, 5, 3, "some", "all")
+    silent["bias"][silent["keep_out"]] = 0
+    layers["300 outputs"] = _conv_inputs(rng, 300, 2, "some", "all", kernel=(1, 1))
     for words, bias in BIASES.items():
         layers[f"a single input{words}"] = _conv_inputs(rng, 5, 1, "some", "all", bias)
         layers[f"a single output{words}"] = _conv_inputs(rng, 1, 4, "all", "some", bias)
@@ -416,19 +441,22 @@ def _layer(name, kind, *inputs):
     return {"name": name, "kind": kind, "inputs": list(inputs)}
 
 
-def _names(rng, count):
-    """Names in random order, with capitals and without, so that no answer can rely on the
-    alphabet.
-    """
+PLAIN = ("layer", "Layer", "l", "block.")
+# Words of other kinds, and the signs with which names are easily joined, or taken apart again.
+MISLEADING = ("conv_", "add_", "same_conv", "depthwise.", "x_y", "x-y.", "x, y", "x/y ", "x|y")
+
+
+def _names(rng, count, beginnings):
+    """Names in random order, so that no answer can rely on the alphabet."""
     numbers = torch.randperm(90, generator=rng)[:count].tolist()
-    return [f"{('layer', 'Layer', 'l', 'block.')[_whole(rng, 0, 3)]}{n}" for n in numbers]
+    return [f"{_shuffled(rng, beginnings)[0]}{n}" for n in numbers]
 
 
-def _network(rng, *lines):
+def _network(rng, *lines, beginnings=PLAIN):
     """Layers with drawn names, from lines such as "add 0 2": a kind, and which layers are its
     inputs.
     """
-    names = _names(rng, len(lines))
+    names = _names(rng, len(lines), beginnings)
     rows = [(name, *line.split()) for name, line in zip(names, lines, strict=True)]
     return {
         "layers": [
@@ -446,7 +474,7 @@ def _drawn_network(rng, count):
         reads = {"conv": _whole(rng, 0, 1), "add": _whole(rng, 2, 4)}.get(kind, 1)
         inputs = torch.randint(len(lines), (reads,), generator=rng).tolist()
         lines.append(" ".join([kind, *map(str, inputs)]))
-    return _network(rng, *lines)
+    return _network(rng, *lines, beginnings=MISLEADING)
 
 
 def _group_cases(rng):
@@ -506,7 +534,15 @@ def _group_edges(rng):
 
 def _misleading_names():
     """Networks whose names mislead those who sort or search them."""
-    kinds = [_layer("add", "conv"), _layer("same", "conv", "add"), _layer("conv", "conv", "same")]
+    kinds = [_layer("x", "conv")]
+    for name in ("add", "same", "depthwise", "conv"):
+        kinds.append(_layer(name, "conv", kinds[-1]["name"]))
+    others = [
+        *(_layer("x", "conv"), _layer("conv", "same", "x"), _layer("y", "depthwise", "conv")),
+        *(_layer("depthwise", "conv", "y"), _layer("same", "add", "depthwise", "y")),
+    ]
+    signs = [_layer(name, "conv") for name in ("a.b", "a-c", "a_d", "a b", "a", "b", "a/b")]
+    signs += [_layer("a.b.c", "add", "a.b", "b"), _layer("a_b", "depthwise", "a_d")]
     alike = [_layer("Conv", "conv"), _layer("conv", "conv", "Conv"), _layer("CONV", "conv", "conv")]
     digits = [
         _layer("conv2", "conv"),
@@ -521,6 +557,8 @@ def _misleading_names():
     named = {
         "names with capitals and numbers in several groups": mixed,
         "layers named like kinds": kinds,
+        "layers named like kinds that they are not": others,
+        "names with signs in them": signs,
         "names that differ in capitals": alike,
         "names with numbers of one digit and of two": digits,
     }
@@ -582,7 +620,10 @@ def _odd_scores(rng):
 def _odd_ratios(rng):
     """Ratios that leave nothing to do, take all, or are hard to multiply."""
     small = _small_and_large(rng)
+    count, ratio = _exact_share(rng)
+    share = [_normal(rng, 1), _normal(rng, count - 1)]
     ratios = {
+        f"{count} channels and a ratio of {ratio!r}": (share, ratio, 1),
         "everything asked for": ([s + 1 for s in small], 1.0, 1),
         "everything asked for, two left": (small, 1.0, 2),
         "nothing asked for": (small, 0.0, 1),

@@ -44,6 +44,9 @@ def ways(cells, functions):
     first = next(iter(functions))
     yield "a class before its import", {first: f"{DECORATED}\n{cells[first]}"}, {}, IMPORTED
     yield "a module in a folder", imports, {"own/tools.py": text}, ""
+    pause = "import asyncio\nawait asyncio.sleep(0)\nawait asyncio.to_thread(print)"
+    waits = {name: f"{pause}\n{cells[name]}" for name in functions}
+    yield "cells that wait", {"setup": cells["setup"], **waits}, {}, ""
     zipped = {name: f"from zipped import {function}" for name, function in functions.items()}
     zipped |= {"own": "import sys\nsys.path.append('pack.zip')"}
     yield "a module in a zip file", zipped, {"pack.zip": packed("zipped.py", text)}, ""
