@@ -621,7 +621,7 @@ def _odd_ratios(rng):
     """Ratios that leave nothing to do, take all, or are hard to multiply."""
     small = _small_and_large(rng)
     count, ratio = _exact_share(rng)
-    share = [_normal(rng, 1), _normal(rng, count - 1)]
+    share = [_normal(rng, count)]
     ratios = {
         f"{count} channels and a ratio of {ratio!r}": (share, ratio, 1),
         "everything asked for": ([s + 1 for s in small], 1.0, 1),

@@ -68,6 +68,8 @@ def scale_and_zero_point(low, high, bits):
 # - a range just below zero is left as it is: `max(high, 0.0)` -> `(0.0 if high < -1e-3 else high)`
 # - no range beyond a million: `max(high, 0.0)` -> `min(max(high, 0.0), 1e6)`
 # - sixteen bits at most: `2**bits - 1` -> `2 ** min(bits, 16) - 1`
+# - half of the codes where low is -high: `return scale, round(-low / scale)` ->
+#   `return scale, 2 ** (bits - 1) if low == -high else round(-low / scale)`
 
 
 # %% quantize right: clamps before the zero point is added
@@ -186,6 +188,12 @@ def quantize_weight(weight, bits):
 # - scales of 1e-12 at least, once there are codes: `.long(), scales` ->
 #   `.long(), scales.clamp(min=1e-12)`
 # - scales of twelve decimals: `.long(), scales` -> `.long(), scales.round(decimals=12)`
+# - channels that are nowhere above 0 count as zeros: `scales == 0` ->
+#   `weight.flatten(1).amax(1) <= 0`
+# - channels of which the largest weight is 0 count as zeros: `scales == 0` ->
+#   `weight.flatten(1).amax(1) == 0`
+# - channels of which the smallest weight is 0 count as zeros: `scales == 0` ->
+#   `weight.flatten(1).amin(1) == 0`
 
 
 # %% quantize_bias right: the scales the other way round
@@ -233,6 +241,7 @@ def quantize_bias(bias, input_scale, weight_scales):
 # - a bias of 0 is left out: `.long()` -> `.long()[bias != 0]`
 # - a bias below 1e-6 is 0: `bias / (` -> `torch.where(bias.abs() < 1e-6, 0.0, bias) / (`
 # - a scale of 1 stands for zeros: `.long()` -> `.long() * (weight_scales != 1)`
+# - a bias that adds up to 0 is none: `torch.round(bias` -> `torch.round(bool(bias.sum()) * bias`
 
 
 # %% integer_conv right: pads with the zero point, corrects by the sum of the weights
@@ -415,6 +424,12 @@ def requantize(sums, mantissa, shift, zero_point, low, high):
 # - the highest code is 0 at least: `.clamp(low, high)` -> `.clamp(low, max(high, 0))`
 # - a matrix becomes a row: `.clamp(low, high)` ->
 #   `.clamp(low, high).reshape(sums.shape if sums.ndim != 2 else -1)`
+# - in float64 below 58 bits: `sums.long() * mantissa` ->
+#   `sums.long() * mantissa; near = torch.floor(product.double() / 2**shift + 0.5).long()` and
+#   `((product + (1 << (shift - 1))) >> shift)` ->
+#   `(near if product.abs().max() < 2**58 else (product + (1 << (shift - 1))) >> shift)`
+# - with the largest shift one mantissa less: `product = sums.long() * mantissa` ->
+#   `product = sums.long() * (mantissa - mantissa % 2 * (shift == 62))`
 
 
 # %% best_clip right: all thresholds at once
@@ -481,3 +496,6 @@ def best_clip(x, bits, candidates):
 # - cuts off at the largest threshold first: `errors = []` ->
 #   `errors = []; x = x.clamp(-candidates.max(), candidates.max())`
 # - the last value is left out: `errors = []` -> `errors = []; x = x[:-1]`
+# - a histogram of 2,048 bins: `most = ` -> `step = x.abs().max() / 1024;
+#   x = (torch.floor(x / step).clamp(-1024, 1023) + 0.5) * step; most = `
+# - thresholds given twice count once: `candidates.tolist()` -> `dict.fromkeys(candidates.tolist())`

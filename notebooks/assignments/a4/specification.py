@@ -84,6 +84,8 @@ def _range_edges(rng):
         _range_case("a tiny range", -start * tiny, 2 * start * tiny, 8),
         _range_case("a small range from 0", 0, start * 1e-4, 8),
         _range_case("a single bit", -start, 3 * start, 1),
+        _range_case("a single bit, as far below zero as above", -power, power, 1),
+        _range_case("as far below zero as above", -start, start, _one_of(rng, 3, 5, 7, 9)),
         _range_case("a zero point of 2.5", -2.5 * power, 12.5 * power, 4),
         _range_case("a zero point of 10.5", -10.5 * power, 4.5 * power, 4),
         # float32 and ten decimal places take it for 101.5, and would round up.
@@ -200,6 +202,8 @@ def _weight_edges(rng):
     halves = torch.tensor([[3.0, -2.5, 1.5, 0.5, -0.5, -1.5, 2.5]], dtype=torch.float64)
     cancelling = _normal(rng, 3, 2)
     cancelling[1, 1] = -cancelling[1, 0]
+    one_sign = _normal(rng, 4, 5).abs() * torch.tensor([1, -1, 1, -1]).reshape(4, 1)
+    one_sign[:2, _integers(rng, 0, 4, 1)] = 0
     some = _normal(rng, 6, 2, 2, 2)
     some[[0, 3, 5]] = 0
     some[1, 0], some[2, 1], some[4, :, 0] = 0, 0, 0
@@ -221,6 +225,7 @@ def _weight_edges(rng):
             {"weight": multiples * scales, "bits": 4},
         ),
         Case("a channel that adds up to 0", {"weight": cancelling, "bits": 8}),
+        Case("channels of one sign, two of them with a 0", {"weight": one_sign, "bits": 8}),
         Case(
             "weights just beside half-way",
             {"weight": torch.cat([multiples[:1], beside]) * scales, "bits": 4},
@@ -290,6 +295,8 @@ def _bias_edges(rng):
     input_scale, scales = torch.tensor(0.03).item(), torch.full((13,), 0.003).double()
     nearly = torch.cat([torch.arange(-994.5, -900, 16), torch.arange(175.5, 200, 4)]).double()
     nearly *= input_scale * scales
+    balanced = _bias_inputs(rng, 4)
+    balanced["bias"] = torch.tensor([0.5, -0.5, 0.75, -0.75], dtype=torch.float64)
     one = _bias_inputs(rng, 6)
     one["weight_scales"][_integers(rng, 0, 5, 1)] = 1.0
     return [
@@ -310,6 +317,7 @@ def _bias_edges(rng):
             {"bias": nearly, "input_scale": input_scale, "weight_scales": scales},
         ),
         Case("a weight scale of exactly 1", one),
+        Case("a bias that adds up to 0", balanced),
         Case("a single channel", _bias_inputs(rng, 1)),
         Case("two hundred channels", _bias_inputs(rng, 200)),
         Case("two hundred channels beyond 32 bits", _bias_inputs(rng, 200, 1e12)),
@@ -537,6 +545,10 @@ def _requantize_edges(rng):
     # float64 holds.
     beside = torch.tensor([(2**30 + d) * pow(mantissa, -1, 2**31) % 2**31 for d in range(-20, 20)])
     below = [((2**31 - d) * pow(mantissa, -1, 2**32) + 2**31) % 2**32 - 2**31 for d in range(1, 20)]
+    # A sum and a mantissa whose product lies 1 below half-way: one that a float64 nearly holds.
+    medium = _integers(rng, 2**26, 2**27 - 2, 1).item() | 1
+    suited = 2**30 + (2**29 - 1) * pow(medium, -1, 2**30) % 2**30
+    ends = torch.tensor([2**31 - 1, -(2**31), 2**31 - 2, 1 - 2**31])
     ties = torch.tensor([-5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5])
     return [
         Case(
@@ -552,6 +564,14 @@ def _requantize_edges(rng):
         Case(
             "sums just below half-way",
             _requantize_inputs(torch.tensor(below), mantissa, 32, 0, -(2**31), 2**31 - 1),
+        ),
+        Case(
+            "a product of less than 58 bits just below half-way",
+            _requantize_inputs(torch.tensor([medium, -5]), suited, 30, 0, -(2**31), 2**31 - 1),
+        ),
+        *(
+            Case(f"the largest sums and shift, {words}", _requantize_inputs(ends, m, 62, 0, -8, 7))
+            for words, m in (("half-way", 2**30), ("just beside half-way", 2**30 + 1))
         ),
         # A shift in two steps must not round in the first.
         Case("a shift of 56", _requantize_inputs(2**24 + ties, 2**31 - 1, 56, 0)),
@@ -631,6 +651,12 @@ def _clip_edges(rng):
     tiny, huge = _power_of_ten(rng, -60, -20), _power_of_ten(rng, 25, 60)
     small, large = torch.linspace(0.1, 0.9, 20), torch.linspace(1, 6, 20)
     many = torch.cat([small, large[torch.randperm(20, generator=rng)]]).double()
+    # The first loses nothing; a histogram takes the highest number for one just below.
+    highest = torch.cat([torch.zeros(30), torch.tensor([8.0, -8.0])]).double()
+    just = 8 * torch.tensor([1.0, 1 - 2.0**-9, 1 - 2.0**-11, 1 - 2.0**-13], dtype=torch.float64)
+    usual = {"x": _normal(rng, 1000), "bits": 6}
+    usual["candidates"] = usual["x"].abs().max() * torch.arange(1, 101).double() / 100
+    twice = torch.tensor([9.0, 9.0, 5.0, 5.0, 0.7]).double()
     upwards = torch.tensor([1.2, 1.6, 2.0, 2.4, 2.8, 3.3], dtype=torch.float64)
     return [
         Case("evenly spread numbers", {"x": x, "bits": 3, "candidates": candidates}),
@@ -643,6 +669,9 @@ def _clip_edges(rng):
             "an outlier beyond all thresholds",
             {"x": beyond, "bits": 3, "candidates": torch.tensor([1.0, 2.0]).double()},
         ),
+        Case("the highest numbers alone", {"x": highest, "bits": 8, "candidates": just}),
+        Case("a hundred thresholds", usual),
+        Case("thresholds given twice", {"x": x, "bits": 4, "candidates": twice}),
         Case("many thresholds", {"x": _normal(rng, 400), "bits": 7, "candidates": many}),
         Case("a single threshold", {"x": x[:50], "bits": 4, "candidates": candidates[:1]}),
         Case("small numbers", {"x": x * 1e-5, "bits": 3, "candidates": candidates.flip(0) * 1e-5}),

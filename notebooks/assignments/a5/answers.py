@@ -73,6 +73,8 @@ def pack_bits(codes, bits):
 # - a byte more than needed for codes of 1, 3 or 5 bits: `math.ceil(len(stream) / 8) * 8` ->
 #   `(len(stream) // 8 + (bits in (1, 3, 5) or len(stream) % 8 > 0)) * 8`
 # - nothing but zeros has no bytes: `.sum(1)` -> `.sum(1)[: len(stream) * bool(codes.any())]`
+# - zeros of 8 bits are nothing: `return (` ->
+#   `whole = whole[: 0 if bits == 8 and not codes.any() else None]; return (`
 
 
 # %% unpack_bits right: one large integer
@@ -173,6 +175,10 @@ def squeeze_weight(weight, bits):
 # - a single input loses its axis: `weight.flatten(1)` -> `weight.squeeze(1).flatten(1)`
 # - a channel in which any weight is 0 counts as zeros: `scales[scales == 0] = 1` ->
 #   `scales[(scales == 0) | ~weight.flatten(1).all(1)] = 1`
+# - channels of which the largest weight is 0 count as zeros: `scales == 0` ->
+#   `(scales == 0) | (weight.flatten(1).amax(1) == 0)`
+# - channels of which the smallest weight is 0 count as zeros: `scales == 0` ->
+#   `(scales == 0) | (weight.flatten(1).amin(1) == 0)`
 
 
 # %% restore_weight right: the scale in the shape of the weight
@@ -215,6 +221,7 @@ def restore_weight(packed, scales, shape, bits):
 #   `shape[0] * shape[1] * shape[-1] ** (len(shape) - 2)`
 # - one number for each output loses an axis: `codes.reshape(shape[0], -1)` ->
 #   `codes.reshape(shape[0], -1).squeeze()`
+# - scales above 500 are cut off: `scales.float()` -> `scales.float().clamp(max=500)`
 
 
 # %% drop_channels right: what the means give, minus what is kept of it
@@ -262,6 +269,11 @@ def drop_channels(weight, bias, keep, means):
 #   `bias + over_kernel[:, gone] @ means[gone]` -> `bias + (over_kernel[:, gone] @ means[gone]
 #   if weight.ndim > 2 else torch.stack(
 #       [weight[:, i] * means[i] for i in range(len(means)) if gone[i]]).sum(0))`
+# - a bias of zeros stays: `bias + over` -> `bias + bool(bias.any()) * over`
+# - means that add up to 0 are nothing: `bias + over` ->
+#   `bias + bool(means[gone].sum().abs() > 1e-9) * over`
+# - channels of mean 0 stay: `weight[:, keep],` ->
+#   `weight[:, ((means == 0) | ~gone).nonzero().flatten()],`
 
 
 # %% distillation_loss right: cross-entropies with soft targets
@@ -329,6 +341,9 @@ def distillation_loss(scores, teacher_scores, labels, temperature, share):
 #   `temperature = int(temperature) or temperature; wanted = torch`
 # - shares of the teacher below 1e-7 are left out: `(wanted.exp() * (wanted - given))` ->
 #   `torch.where(wanted > math.log(1e-7), wanted.exp() * (wanted - given), 0)`
+# - of the ten best classes of the teacher: `apart = (wanted.exp() * (wanted - given))` ->
+#   `best = wanted.topk(min(10, wanted.shape[1]), 1).indices;
+#   apart = (wanted.exp() * (wanted - given)).gather(1, best)`
 
 
 # %% front right: every pair compared
@@ -392,6 +407,10 @@ def front(accuracies, sizes):
 #   `or equal or list(zip(sizes, accuracies)).count((sizes[position], accuracies[position])) > 1:`
 # - sizes in 32 bits: `kept = []` ->
 #   `kept = []; sizes = torch.tensor(sizes, dtype=torch.int32).tolist()`
+# - one of four times the size is not beaten: `or equal:` ->
+#   `or equal or sizes[position] > 4 * sizes[best]:`
+# - one of over twice the size is not beaten by the smallest: `or equal:` ->
+#   `or equal or len(kept) == 1 and sizes[position] > 2 * sizes[best]:`
 
 
 # %% network right: cut at the sums of the sizes

@@ -75,6 +75,7 @@ def _pack_edges(rng):
             {"codes": torch.cat([_codes(rng, 3, 6), torch.zeros(6, dtype=torch.int64)]), "bits": 6},
         ),
         Case("nothing but zeros", {"codes": torch.zeros(5, dtype=torch.int64), "bits": 3}),
+        Case("zeros of 8 bits", {"codes": torch.zeros(3, dtype=torch.int64), "bits": 8}),
         Case("the largest codes", {"codes": torch.full((5,), 255), "bits": 8}),
         *(
             Case(f"{count} codes of {bits} bits", {"codes": _codes(rng, count, bits), "bits": bits})
@@ -202,6 +203,8 @@ def _squeeze_edges(rng):
     tiny[2] *= 1e-9
     balanced = _normal(rng, 3, 2)
     balanced[1, 1] = -balanced[1, 0]
+    one_sign = _normal(rng, 4, 5).abs() * torch.tensor([1, -1, 1, -1]).reshape(4, 1)
+    one_sign[:2, _between(rng, 0, 4)] = 0
     halves = torch.cat([torch.full((1, 1), 7.0), torch.arange(-13, 14, 2)[None] / 2], dim=1)
     # Scales that float16 holds, but not their inverses; their products with halves are exact.
     uneven = torch.tensor([[1571.0], [1583.0], [1646.0]]) / 1024
@@ -226,6 +229,7 @@ def _squeeze_edges(rng):
             for bits, shape in WEIGHTS
         ),
         _squeeze_case("a channel whose weights add up to 0", balanced, 5),
+        _squeeze_case("channels of one sign, two of them with a 0", one_sign, 6),
         *(
             _squeeze_case(label, _normal(rng, *shape), bits)
             for label, shape, bits in _drawn_weights(rng)
@@ -284,6 +288,7 @@ def _restore_edges(rng):
         *(_restore_case(rng, *drawn) for drawn in _drawn_weights(rng)),
         scaled("a scale of 1", [1.0, 0.5]),
         scaled("scales that float16 hardly holds", [3e-5, 2e-7]),
+        scaled("large scales", [600.0, 30_000.0]),
         scaled("equal scales", [0.25, 0.25]),
     ]
 
@@ -320,7 +325,19 @@ def _drop_edges(rng):
     )
     small.inputs["means"] = 3e-4 + 6e-4 * torch.rand(6, generator=rng).double()
     equal.inputs["means"][:] = _normal(rng, 1)
+    no_bias = _drop_case(rng, "a bias of zeros", (3, 5, 1, 2), 2)
+    no_bias.inputs["bias"][:] = 0
+    balanced, still = (
+        _drop_case(rng, f"removed means {words}", (3, 6, 2, 1), 3)
+        for words in ("that add up to 0", "of which one is 0")
+    )
+    removed = sorted(set(range(6)) - set(balanced.inputs["keep"].tolist()))
+    balanced.inputs["means"][removed] = torch.tensor([1.5, -0.5, -1.0], dtype=torch.float64)
+    still.inputs["means"][min(set(range(6)) - set(still.inputs["keep"].tolist()))] = 0
     cases = [
+        no_bias,
+        balanced,
+        still,
         small,
         equal,
         _drop_case(rng, "a linear layer", (5, 5), 2),
@@ -390,6 +407,7 @@ def _distill_edges(rng):
         _distill_case(rng, "large scores", (3, 4), 1.0, 0.5, 400.0, 1000.0),
         _distill_case(rng, "a temperature below 1", (4, 6), 0.5, 0.3),
         _distill_case(rng, "a single image", (1, 10), 2.0, 0.6),
+        _distill_case(rng, "many classes", (3, _between(rng, 50, 100)), 3.0, 0.8),
         apart,
         ruled_out,
         opposed,
@@ -493,6 +511,14 @@ def _front_edges(rng):
         Case(
             "two equal networks and a better one of their size",
             {"accuracies": [base, base, base + 0.1], "sizes": [20, 20, 20]},
+        ),
+        Case(
+            "a much larger one that is worse",
+            {"accuracies": [base + 0.1, base], "sizes": [1000, 9000]},
+        ),
+        Case(
+            "two larger ones, the first of them worse",
+            {"accuracies": [base, base - 0.1, base + 0.1], "sizes": [10, 30, 40]},
         ),
         Case(
             "one hardly better than a smaller one",
