@@ -2,7 +2,7 @@
 and additions join their producers.
 
 A table (`_FORMS`) proposes an integer operation for a node; it is taken if it gives the same
-numbers for random inputs. Any other node stays in float, as a small graph. At last the plan is
+numbers for random inputs. Any other node stays in float, as a small graph. In the end the plan is
 compared with the network (`verify.py`).
 """
 
@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from helpers import passes
-from helpers.dataset import normalization_of
-from helpers.graphs.effects import is_torch, nodes_in
+from helpers.graphs.effects import nodes_in
 from helpers.graphs.errors import UnsupportedCase
-from helpers.graphs.operations import bare_name, called_module, is_in_place
+from helpers.graphs.operations import bare_name, called_module, is_in_place, operation
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.equalization import equalize
 from helpers.quantization.plan import INPUT, WINDOW, Plan, PlanOp, Recipe
@@ -39,7 +38,7 @@ def make_plan(
     """
     example = torch.zeros(IMAGES, *input_shape)
     folded = _folded(model, example)
-    _make_new(folded.graph)
+    _replace_slice_writes(folded.graph)
     run = _Run(folded)
     run.run(example.clone())
     edges = _edges(run)
@@ -50,7 +49,6 @@ def make_plan(
             " whose forward calls the network and picks one, as in self.network(images)['out']"
         )
     plan = Plan([], tuple(input_shape))
-    plan.input_normalization = normalization_of(model)
     needed = {edges[output]}
     for node in reversed(edges):
         if edges[node] in needed - {INPUT}:
@@ -83,9 +81,9 @@ def _folded(model, example):
     raise QuantizationError(f"plan: {reason}. Rewrite what is named here")
 
 
-def _make_new(graph):
-    """Let what an operation of ATen writes into a slice make a new value, for those who read it
-    later.
+def _replace_slice_writes(graph):
+    """Writes into slices, as torch.export records them: each makes a new tensor instead, which
+    whoever reads the old one later gets.
     """
     for node in [*graph.nodes]:
         written = node.target if isinstance(node.target, torch._ops.OpOverload) else None
@@ -109,7 +107,7 @@ def _make_new(graph):
 class _Run(fx.Interpreter):
     """Runs a graph, keeps a copy of each value, and finds the nodes that write in place.
 
-    Such a node returns its input; the nodes that use this input later then use the node.
+    Such a node returns its input; nodes that use this input later are made to use the node.
     """
 
     def __init__(self, graph_module: fx.GraphModule) -> None:
@@ -165,7 +163,9 @@ def _read_node(node, edges, run):
 
 
 def _float_form(node, edges, run):
-    """A graph of the node with the constants, sizes and tuples that it needs; its inputs."""
+    """The node in float, as a graph with the constants, sizes and tuples that it needs; and the
+    nodes of the edges that it reads.
+    """
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
 
@@ -186,10 +186,7 @@ def _float_form(node, edges, run):
 def _integer_form(node, sources, run):
     """The operation that a node is, without names; None if none in the table computes the same."""
     layer = called_module(node)
-    if layer is not None:
-        form = _FORMS.get(type(layer))
-    else:
-        form = _FORMS.get(is_torch(node) and bare_name(node.target))
+    form = _FORMS.get(operation(node))
     if form is None or not sources or min(run.values[source].ndim for source in sources) < 2:
         return None
     random = torch.Generator().manual_seed(0)
@@ -217,7 +214,7 @@ def _integer_form(node, sources, run):
 
 
 def _op(kind, *parameters, **attributes):
-    """An operation without names; what windows are described by is a pair."""
+    """An operation without names; the numbers that describe its window become pairs."""
     for name in attributes.keys() & {*WINDOW[:4]}:
         size = attributes[name]
         attributes[name] = (size, size) if isinstance(size, int) else (size[0], size[-1])
@@ -259,22 +256,22 @@ def _max_pool(y, x, kernel, stride=None, padding=0, dilation=1, *, ceil_mode=Fal
     return _op("max_pool", **window, dilation=dilation, ceil_mode=ceil_mode)
 
 
-# By bare names. A form gets what the function returned and its arguments. It may leave arguments
-# out of account: the comparison of numbers finds where they matter.
-_FUNCTIONS = {
+# A form gets the layer, or what the function returned and its arguments. It may leave arguments out
+# of account: the comparison of numbers finds where they matter.
+_OPERATIONS = {
+    "conv2d linear": _layer,
     "relu": lambda y, x, **_: _clamp(0),
     "relu6": lambda y, x, **_: _clamp(0, 6),
     "hardtanh": lambda y, x, min_val=-1, max_val=1, **_: _clamp(min_val, max_val),
-    "clamp clamp_ clip clip_": lambda y, x, min=None, max=None: _clamp(min, max),
-    "add add_ iadd": lambda *_, **__: _op("add"),
+    "clamp clip": lambda y, x, min=None, max=None: _clamp(min, max),
+    "add": lambda *_, **__: _op("add"),
     "avg_pool2d": _average_pool,
     "adaptive_avg_pool2d mean": _mean,
     "max_pool2d": _max_pool,
     "cat concat concatenate": lambda y, tensors, dim=0: _op("concat", dim=dim),
     "flatten reshape view squeeze": lambda *_, **__: _op("reshape"),
 }
-_FORMS = {nn.Linear: _layer, nn.Conv2d: _layer}
-_FORMS |= {name: form for names, form in _FUNCTIONS.items() for name in names.split()}
+_FORMS = {name: form for names, form in _OPERATIONS.items() for name in names.split()}
 
 
 def _join(plan, kind, producers):

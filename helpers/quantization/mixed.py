@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from helpers import metrics
-from helpers.dataset import input_of
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.lowering import make_plan
 from helpers.quantization.model import replay
@@ -71,7 +70,7 @@ def mixed_recipe(
         excess = size(chosen) - file_bytes
         if excess <= 0:
             return replace(recipe, layer_bits=chosen)
-        # The header names the bits, so what is not weights changes by a few bytes with the choice.
+        # The header names the bits: the rest of the file grows or shrinks with the choice, too.
         budget = max(
             sum(weight_bytes[choice] for choice in chosen.items()) - excess,
             weight_bytes.xs(fewest, level="bits").sum(),
@@ -84,6 +83,9 @@ def sensitivity_scan(
 ) -> pd.DataFrame:
     """The harm of every layer at every choice of bits.
 
+    Args:
+        images: as the plan takes them.
+
     Returns:
         A table of layer, bits, divergence (nats per image) and bytes.
     """
@@ -94,7 +96,7 @@ def sensitivity_scan(
     }
     harm = dict.fromkeys(layers, 0.0)
     values: dict[str, Tensor] = {}
-    for x in tqdm(input_of(plan, images).split(BATCH), desc="sensitivity", disable=not progress):
+    for x in tqdm(images.split(BATCH), desc="sensitivity", disable=not progress):
         answers = plan.run(x, values.__setitem__).log_softmax(1)
         for key, layer in layers.items():
             op = plan[key[0]]

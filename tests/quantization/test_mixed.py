@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 
 from helpers import models
-from helpers.dataset import Normalization, normalization_of
 from helpers.quantization import QuantizationError, Recipe, make_plan, mixed_recipe, quantize
 from helpers.quantization.mixed import BITS, choose_bits, sensitivity_scan
 from helpers.quantization.repairs import quantized_op
@@ -38,9 +37,7 @@ def test_greedy_choice_gives_up_the_bits_that_matter_least_and_sees_a_jump_behin
 
 def test_scan_measures_one_layer_at_a_time():
     model, x = small(), images(70)  # more than one batch
-    model.input_normalization = Normalization((0.1,) * 3, (0.2,) * 3)
     plan = make_plan(model, (3, 9, 9), Recipe())
-    assert normalization_of(plan) == model.input_normalization
     scan = sensitivity_scan(plan, x, Recipe(), progress=False).set_index(["layer", "bits"])
     assert len(scan) == len(BITS) * len(plan.layers)
     for name in ("stem", "narrow", "fc"):
