@@ -8,9 +8,11 @@ compared and mixed step by step:
     integer    int32 sums; each has a real factor, which is a multiplier and a shift (`affine.py`)
     kernel     the same with a kernel of oneDNN where there is one (`kernels.py`), otherwise integer
 
-With `first` and `last`, which are ReLU and ReLU6 too,
+In integers a code is
 
     code = clamp(round(sum_i sums_i * factor_i) + zero_point, first, last)
+
+where `first` and `last` are the bounds of the codes, or those of a ReLU or ReLU6.
 """
 
 import copy
@@ -31,7 +33,7 @@ PART = 8  # images at a time, so that their 64-bit products stay in the processo
 
 
 class Step(nn.Module):
-    """One operation on codes; a subclass for each way to compute.
+    """One operation on codes, computed in float; a subclass for each integer form.
 
     Attributes:
         op: what it computes, without weight, bias and clamp.
@@ -69,7 +71,11 @@ class Step(nn.Module):
         """Compute what follows from the buffers and from `sources`."""
 
     def encode(self, y: Tensor) -> Tensor:
-        """Real numbers to this step's output codes."""
+        """Real numbers to this step's output codes; NaN, which a module may compute, is refused."""
+        if self.module is not None and y.isnan().any():
+            raise QuantizationError(
+                f"{self.op.name}: computes NaN, which no code stands for; look at its inputs"
+            )
         codes = torch.round(y.float() / self.out_scale).add_(self.out_zero_point)
         return self.clamp_codes(codes).to(torch.uint8)
 
@@ -90,18 +96,6 @@ class Step(nn.Module):
         return self.encode(y) if self.has_codes else y
 
     integer = kernel = simulated
-
-
-class FloatStep(Step):
-    """An operation without an integer form: in all modes it is computed in float."""
-
-    def encode(self, y: Tensor) -> Tensor:
-        """Real numbers to codes; NaN, which the module may compute, is refused."""
-        if y.isnan().any():
-            raise QuantizationError(
-                f"{self.op.name}: computes NaN, which no code stands for; look at its inputs"
-            )
-        return super().encode(y)
 
 
 class Passthrough(Step):
@@ -230,7 +224,7 @@ class Layer(IntegerStep):
         return [sums, *(code.to(torch.int32) - self.sources[1].zero_point for code in residual)]
 
     def float_op(self) -> PlanOp:
-        """The float layer that the integers stand for."""
+        """The float layer that the integers stand for: `simulated` runs this."""
         weight = self.codes * per_row(self.weight_scale, self.codes)
         return replace(self.op, weight=weight, bias=(self.bias * self.unit).float())
 
@@ -288,5 +282,5 @@ def make_step(
         return Layer(op, weights, source, out)
     if op.kind in KEEPS_CODES:
         return Passthrough(op, None)
-    kinds = {"average_pool": AveragePool, "float": FloatStep}
+    kinds = {"average_pool": AveragePool, "float": Step}
     return kinds.get(op.kind, IntegerStep)(op, out)

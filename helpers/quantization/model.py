@@ -13,7 +13,7 @@ from helpers import models
 from helpers.allocator import kept_memory
 from helpers.quantization import kernels
 from helpers.quantization.affine import Affine, QuantizationError, fit
-from helpers.quantization.integer import FloatStep, Step, make_step
+from helpers.quantization.integer import Step, make_step
 from helpers.quantization.lowering import make_plan
 from helpers.quantization.observers import calibrate
 from helpers.quantization.plan import INPUT, Plan, PlanOp, Recipe, Watch, execute
@@ -118,11 +118,11 @@ class QuantizedModel(nn.Module):
     @property
     def float_layers(self) -> list[str]:
         """The operations that have no integer form and stayed in float."""
-        return [name for name, step in self._by_name.items() if isinstance(step, FloatStep)]
+        return [name for name, step in self._by_name.items() if step.module is not None]
 
     @property
     def mode(self) -> str:
-        """Which of the three ways `forward` computes."""
+        """In which of the three ways `forward` computes."""
         return self._mode
 
     @mode.setter
