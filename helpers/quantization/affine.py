@@ -21,9 +21,10 @@ a whole number and a shift:
 
     code = round(sum * multiplier / 2^shift)        in 64-bit integers
 
-With the product p = 2^shift * q + rest the rounding is (p + half - 1 + (q & 1)) >> shift: a rest
-below half stays below the next multiple, one above half crosses it, and exactly half crosses it
-only when q is odd. (The shift rounds down, for negative p too.)
+Write the product as p = 2^shift * q + rest, and let half = 2^(shift - 1). Then the rounding is
+(p + half - 1 + (q & 1)) >> shift: a rest below half stays below the next multiple, one above half
+crosses it, and exactly half crosses it only when q is odd. (The shift rounds down, for negative p
+too.)
 """
 
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ def choose(low: Tensor, high: Tensor, bits: int, signed: bool = False) -> tuple[
         unsigned  scale = (high - low) / (last - first)    zero_point = round(first - low / scale)
         signed    scale = max(-low, high) / last           zero_point = 0
 
-    Unsigned codes are asymmetric, signed ones symmetric. A range that is only 0 gets scale 1.
+    Unsigned codes are asymmetric, signed ones symmetric. If both bounds are 0, the scale is 1.
 
     Example:
         >>> choose(torch.tensor(-1.0), torch.tensor(1.55), bits=8)
@@ -146,15 +147,13 @@ def sqnr(reference: Tensor, approximation: Tensor) -> float:
 
 
 def fixed_point(factor: Tensor, *others: Tensor) -> tuple[list[Tensor], Tensor]:
-    """Multipliers (int64) and a common shift for terms that are added before one rounding.
-
-    The terms are added as sum of term_i * factor_i.
+    """Multipliers (int64) and their common shift for a sum of term_i * factor_i with one rounding.
 
     Args:
-        factor: of a term that may reach 2^31 (the sums of a layer); float64, 0 < factor < 2^29, any
-            shape.
-        others: of terms that may reach 2^8 (codes). The shift is kept so small that every product
-            fits 62 bits; a factor that would need a larger one keeps fewer bits.
+        factor: for a term that may reach 2^31 (the sums of a layer); float64, 0 < factor < 2^29,
+            any shape.
+        others: for terms that may reach 2^8 (codes). The shift is kept so small that every product
+            fits 62 bits; a factor that would need a larger shift keeps fewer bits.
     """
     largest_shift = LARGEST_SHIFT
     for other in others:

@@ -1,7 +1,7 @@
 """What multiplies codes by weights: sums in int32, and real int8 kernels, PyTorch's own oneDNN
 convolutions.
 
-With the latter four things need care.
+The kernels need care in four places.
 
 * Without VNNI, x86 adds pairs of products in 16 bits and saturates (`weights.py` says when).
   `kernels_saturate` finds out by trying; a layer whose weights could be hit then runs in integer
@@ -41,8 +41,8 @@ def conv_sums(
     dilation: Pair,
     groups: int,
 ) -> Tensor:
-    """Sums of code * weight: F.conv2d knows int32, but no dilation with it, so that a filter is
-    spread out with zeros.
+    """Sums of code * weight. F.conv2d takes int32, but not together with a dilation: the filter is
+    spread out with zeros instead.
 
     uint8 (N, C, H, W) and int8 (O, C / groups, kh, kw) to int32 (N, O, rows, columns)
     """
@@ -80,12 +80,12 @@ class PackedConv:
 
     Attributes:
         weight: int8 codes (O, I / groups, kh, kw).
-        factor: float32 (O,), of one unit of the sums, in units of the output.
-        bias: likewise; the input's zero point is in it already.
+        factor: float32 (O,): how many units of the output one unit of the sums is.
+        bias: float32 (O,), in units of the output; the input's zero point is in it already.
         geometry: stride, padding, dilation, groups.
         zero_in: zero point of the input, which fills the border.
-        zero_out: that of the output; None for float output.
-        residual: factor and zero point of a second input that is added.
+        zero_out: zero point of the output; None for float output.
+        residual: factor and zero point of a second input that is added; may be empty.
     """
 
     weight: Tensor

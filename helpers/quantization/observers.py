@@ -5,7 +5,7 @@ A wide range makes every rounding error larger, a narrow one cuts off large valu
 ways to choose between the two:
 
     minmax      the smallest and largest value ever seen: nothing is cut off
-    percentile  all but 0.01 % of the values on each side, at most
+    percentile  at most 0.01 % of the values are cut off on each side
     mse         the range with the least mean squared error
 """
 
@@ -90,7 +90,7 @@ class Observer:
         first, last = code_range(self.bits, signed=False)
 
         def best(lows, highs):
-            """Which of these ranges; of equal ones the widest, which is the last."""
+            """The number of the best range; of equally good ones the widest, which is the last."""
             scale, zero_point = choose(lows, highs, self.bits)
             scale = scale.double().unsqueeze(1)
             zero_point = zero_point.double().unsqueeze(1)
@@ -125,7 +125,7 @@ def calibrate(plan: Plan, images: Tensor, recipe: Recipe) -> dict[str, Affine]:
         if edge not in watched:
             return
         if {op.kind for op in plan.readers(edge)} == {"max_pool"}:
-            # What a network pads with: as the lowest code it is never above a number.
+            # Some networks pad with -inf before it: the lowest code does the same.
             value = value[value != -math.inf]
         if not value.numel() or not all(bound.isfinite() for bound in value.aminmax()):
             raise QuantizationError(

@@ -63,9 +63,9 @@ class Recipe:
             is called twice has two names.
         activation_bits: 2 to 8; activations are unsigned codes with a zero point.
         per_channel: one weight scale per output channel instead of one per layer.
-        observer, weight_observer: how the range of an activation follows from calibration, and that
-            of weights from them; at 8 bits the latter counts only in layers whose scales would grow
-            too much (`weights.py`).
+        observer: how calibration chooses the range of an activation.
+        weight_observer: how the range of weights is chosen; at 8 bits it matters only in layers
+            whose pairs of weights do not fit (`weights.py`).
         residual: "fused" adds the residual before the one rounding; "separate" rounds the
             convolution first.
         equalize, bias_correction, rounding: the repairs, see `equalization.py` and `repairs.py`.
@@ -184,13 +184,13 @@ _FLOAT: dict[str, Callable[..., Tensor]] = {
 def execute(
     ops: list[PlanOp], edges: dict[str, Any], compute: Callable[..., Any], watch: Watch = None
 ) -> Any:
-    """Run operations in order and return what the last one computes.
+    """Run operations in order and return what the last one computes. A value is let go of after its
+    last reader.
 
     Args:
         edges: what the edges before the first operation carry: of a whole network, {INPUT: x}.
         compute: gets an operation and the values of its inputs.
-        watch: gets the name and the value of every edge. Values are let go of after their last
-            reader.
+        watch: gets the name and the value of every edge.
     """
     last_reader = {edge: op for op in ops for edge in op.inputs}
     edges = dict(edges)
@@ -237,12 +237,12 @@ class Plan:
         return [op for op in self.ops if not set(edges).isdisjoint(op.inputs)]
 
     def tied(self, alike: Callable[[PlanOp], Iterable[str]]) -> dict[str, tuple[str, ...]]:
-        """Join edges into groups: the group of each edge, in the order of the plan.
+        """Join edges into groups: for each edge its group, in the order of the plan.
 
-        `alike` says for an operation which of its inputs belong into the group of its output.
+        `alike` says for an operation which of its inputs belong to the group of its output.
 
-        Example: with x -> relu -> y -> linear -> z, and relu alone joining its input, the groups of
-        x and y are (x, y), and the group of z is (z,).
+        Example: in x -> relu -> y -> linear -> z, where relu alone joins its input to its output, x
+        and y have the group (x, y), and z has (z,).
         """
         groups = {edge: (edge,) for edge in self.shapes}
         for op in self.ops:
@@ -257,14 +257,15 @@ class Plan:
         return self.tied(lambda op: op.inputs if op.kind in kinds else ())
 
     def origins(self) -> dict[str, str]:
-        """For each edge the first one that has the same codes."""
+        """For each edge the first one that shares its `Affine`."""
         return {edge: group[0] for edge, group in self.tied_by(*KEEPS_CODES).items()}
 
     def quantized_edges(self) -> list[str]:
         """The edges that carry codes, in the order of the plan.
 
         Two kinds of edges carry floats: those that only "float" operations touch, and the network's
-        output where an operation that adds up computes it. Reshaping changes neither.
+        output if it is a sum without clamp and shortcut (of a layer, an addition, an average),
+        reshaped or not.
         """
         coded = {edge for op in self.ops if op.kind != "float" for edge in (op.name, *op.inputs)}
         ends = self.tied_by("reshape")[self.output]

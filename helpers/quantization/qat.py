@@ -129,7 +129,7 @@ class QatNetwork(nn.Module):
         return self.trained[f"{kind} {name}".replace(".", "/")]
 
     def _step_size(self, kind, name):
-        """Training may have moved a step size to the other side of zero."""
+        """A trained step size, made positive: training may have moved it across zero."""
         return self._trained(kind, name).abs().clamp(min=torch.finfo(torch.float32).tiny)
 
     def _parameters_of(self, op):

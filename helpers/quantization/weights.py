@@ -1,4 +1,4 @@
-"""Integer weights of the layers: symmetric codes (-127..127 for 8 bits), one scale per output
+"""Integer weights of the layers: symmetric codes (-127 to 127 for 8 bits), one scale per output
 channel or per layer.
 
 Why neighbours matter. Without VNNI, x86 processors multiply int8 with the instruction `vpmaddubsw`:

@@ -20,7 +20,7 @@ IMAGE_BLOCK = 4  # channels of an image: four bytes are copied at a time
 def widened(model: nn.Module, block: int) -> nn.Module:
     """A copy of a quantized network whose widths are multiples of `block` where possible."""
     model = copy.deepcopy(model)
-    # 1 of an edge with one number for each image.
+    # An edge with a single number for each image is 1 wide.
     width = {edge: shape[0] if shape else 1 for edge, shape in model.plan.shapes.items()}
     wide = _new_widths(model.plan, width, block)
     if wide[INPUT] > width[INPUT]:
