@@ -150,6 +150,7 @@ def gather(
     distinct_axes = {
         units.tobytes(): units for tensor in axes.values() for units in tensor.values()
     }
+    # As if on an axis of their own, so that no group has both pinned units and others.
     stays = np.concatenate([unit_of[:0], *map(np.flatnonzero, pinned.values())])
     signature = signatures(len(unit_of), [stays, *distinct_axes.values()])
     occurrences = {key: split(units, signature) for key, units in distinct_axes.items()}
@@ -163,8 +164,8 @@ def gather(
 
 
 def signatures(count: int, axes: list[Labels]) -> Labels:
-    """For each unit a number, the same for units that the same axes hold: every axis splits those
-    that it cuts through.
+    """A number for each unit, equal for units that lie on the same axes. At first all are equal;
+    then each axis gives a new number to those of its units that had the same.
     """
     signature = np.zeros(count, dtype=np.int64)
     unused = 1
@@ -176,8 +177,8 @@ def signatures(count: int, axes: list[Labels]) -> Labels:
 
 
 def split(axis: Labels, signature: Labels) -> dict[int, tuple[Labels, np.ndarray, np.ndarray]]:
-    """For each signature on an axis its units in order, their indices, and the number of the unit
-    at each index.
+    """For each signature on an axis: its units in order, the indices where they lie, and which of
+    these units lies at each of these indices.
     """
     parts = {}
     for number in np.unique(signature[axis]).tolist():

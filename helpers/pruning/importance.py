@@ -28,8 +28,7 @@ Scores = dict[str, np.ndarray]  # group -> one number for each unit; the larger,
 FEWEST_IMAGES = 16
 
 
-# The score of each filter; `filters` has one in each row. For bn_scale these are BatchNorm's
-# scales.
+# The scores of filters, of which each row is one; bn_scale is given the scales of BatchNorms.
 OF_WEIGHTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "l1": lambda filters: filters.abs().sum(1),
     # `scores` takes the root, after the sum over all layers.

@@ -134,8 +134,9 @@ class Call:
         self.labelling = labelling
         self.ties = labelling.ties
         self.node = node
-        self.args = args[:1] if node.target is getattr else args
+        self.args = args[:1] if node.target is getattr else args  # not the name that it asks for
         self.kwargs = kwargs
+        # The answer to a question is the same whatever is cut, as that of x.ndim is.
         self.op = "ndim" if is_question(node) else operation(node)
         self.module = called_module(node)
         what = self.op if self.module is None else type(self.module).__name__

@@ -1,6 +1,6 @@
 """`prune`: groups, importance, allocation and surgery in one call."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -83,10 +83,11 @@ def prune(
         raise PruneError(f"round_to={round_to}: no group has more than {largest} units to keep")
     found = scores(model, groups, chosen, importance, batches, seed)
     ranking, first_n = rank_units(chosen, found, importance, allocation, ratio, round_to)
-    for what, target in targets.items():
+    if targets:
+        what, target = targets.popitem()
         cost = cost_of(model, example_inputs, groups, what)
 
-        def cost_without(count: int, cost: Callable = cost) -> int:
+        def cost_without(count: int) -> int:
             return cost(cut_of(ranking[:count], chosen, round_to))
 
         advice = "more tolerance"

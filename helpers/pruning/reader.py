@@ -22,8 +22,8 @@ ANSWERS = (bool, str, torch.dtype, torch.device, torch.layout)
 
 
 class TraceError(ValueError):
-    """The network cannot be read; says where and what to do, and for a trial the node's position
-    and a short cause.
+    """The network cannot be read; says where and what to do. `position`, that of the node, and
+    `cause`, in a few words, are for the trial cut.
     """
 
     def __init__(self, message: str, position: int = 0, cause: str = "") -> None:
@@ -96,8 +96,8 @@ def on_meta(model: nn.Module) -> nn.Module:
 
 
 def read(root: nn.Module, example_inputs: Any) -> list[fx.Node]:
-    """Read a network that is on the meta device, in the mode in which it is; a forward may leave
-    things in it.
+    """Read a network that is on the meta device, in train or eval mode, whichever it is in. The
+    forward may leave things in it.
 
     Returns:
         One node for each operation, with its value in `meta["val"]`.

@@ -144,19 +144,19 @@ def weighted(call: Call) -> LabelledTensor:
 
 
 def grouped(
-    call: Call, inputs: Labels | None, weight: LabelledTensor, block: int, groups: int
+    call: Call, inputs: Labels | None, weight: LabelledTensor, width: int, groups: int
 ) -> Labels | None:
-    """A grouped convolution. There are two ways to cut it; the one with more units is taken (of a
-    function, whose `groups` no cut can change, always the second).
+    """The outputs of a grouped convolution. There are two ways to cut it; the one with more units
+    is taken. For a function it is always the second, since no cut can change its `groups`.
 
     Whole groups go: the inputs and outputs of a group are one unit.
     All groups stay: each loses the same of its inputs, and the same of its outputs.
 
     Args:
-        block: how many input channels a group has.
+        width: how many input channels a group has.
     """
-    if inputs is not None and call.module is not None and groups >= block:
-        first = call.tie_parts(inputs.reshape(groups, block).T.ravel(), block)
+    if inputs is not None and call.module is not None and groups >= width:
+        first = call.tie_parts(inputs.reshape(groups, width).T.ravel(), width)
         outputs = np.repeat(first, call.module.out_channels // groups)
         call.bind(weight, 0, outputs)
         call.labelling.loses_whole_groups.add(call.node.target)
