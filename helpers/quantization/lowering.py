@@ -99,8 +99,7 @@ def _replace_slice_writes(graph):
             while part.target == aten.slice.Tensor:
                 part, *where = part.args
                 new = graph.call_function(aten.slice_scatter.default, (part, new, *where))
-                for user in [user for user in part.users if user > node]:
-                    user.replace_input_with(part, new)
+                part.replace_all_uses_with(new, node.__lt__)  # by those behind the node
         graph.erase_node(node)
 
 
@@ -120,8 +119,7 @@ class _Run(fx.Interpreter):
         self.values[node] = value.clone() if isinstance(value, Tensor) else value
         for source in node.all_input_nodes:
             if isinstance(value, Tensor) and self.env[source] is value:
-                for user in [user for user in source.users if user > node]:
-                    user.replace_input_with(source, node)
+                source.replace_all_uses_with(node, node.__lt__)  # by those behind the node
         return value
 
 
