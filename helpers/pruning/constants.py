@@ -86,8 +86,8 @@ def is_ungrouped(call: fx.Node) -> bool:
 
 
 def snap_to_beta(off: torch.Tensor, norm: nn.Module, args: tuple, output: torch.Tensor) -> None:
-    """A hook: take channels out of a mask that are not beta for these images, and round the others
-    to beta.
+    """A hook: channels that are not beta for these images leave the mask; the others that are in it
+    are rounded to beta.
     """
     by_channel = output.transpose(0, 1)
     beta = norm.bias.view(-1, *[1] * (output.dim() - 1))

@@ -38,8 +38,8 @@ class LabelledTensor:
     """A value of the graph: `axes[d]` holds the label at each index of axis d, None if the axis
     cannot be cut.
 
-    The axes of a parameter are filled in by the first operation that uses them as channels; until
-    then Ellipsis.
+    The axes of a parameter are Ellipsis until the first operation that uses them as channels fills
+    them in.
     """
 
     shape: tuple[int, ...]
@@ -102,8 +102,8 @@ class Labelling:
         return self.tensors.setdefault(name, LabelledTensor(shape, [...] * len(shape), name))
 
     def axis(self, tensor: LabelledTensor, dim: int) -> Labels | None:
-        """The labels of an axis. At its first use a parameter gets new ones, unless it has the
-        length 1; a buffer gets none.
+        """The labels of an axis. At the first use an axis of a parameter gets new ones, unless its
+        length is 1; that of a buffer gets none.
         """
         if tensor.axes[dim] is ...:
             tensor.axes[dim] = None

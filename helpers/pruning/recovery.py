@@ -146,8 +146,8 @@ def take_over(
 def bias_receiver(model: nn.Module, calls: list[fx.Node]) -> Receiver | None:
     """What can take the constant that a layer no longer adds: its bias, or the BatchNorm after it.
 
-    None for a layer that is called twice, is transposed or pads, and where another one has the same
-    bias or BatchNorm.
+    None for a layer that is called twice, is transposed, pads, or shares the bias or BatchNorm with
+    another.
     """
     layer = model.get_submodule(calls[0].target)
     transposed = isinstance(layer, nn.modules.conv._ConvTransposeNd)

@@ -23,8 +23,8 @@ def moved(call: Call) -> Any:
     """view, permute, chunk, x[...] and the like. They are called twice, to see what they do.
 
     On a tensor that holds the number of its channel at each place, they show where each one goes.
-    On a tensor with twice as many channels, with twice the size where an argument is computed from
-    their number, they show which axis of the result has the channels: the one that is twice as
+    On a tensor with twice as many channels (and with each argument doubled that is computed from
+    their number) they show which axis of the result has the channels: the one that is twice as
     long.
     """
     x = call.tensors[0]
@@ -103,7 +103,7 @@ def tied(call: Call, labels: Labels, channels: np.ndarray) -> Labels | None:
         if (channels == first).all():
             channels = first
     held = np.unique(channels)
-    # The channels lie across the axis, whose length is a product with their number.
+    # The axis grows with the number of channels, but it is other axes that tell them apart.
     if len(held) > 1 and (channels == channels[..., :1]).all():
         call.pin(labels, FIXED_SIZE)
         return None
@@ -140,7 +140,7 @@ def concatenate(call: Call) -> LabelledTensor:
     """
     result = uncut(call.output)
     rank = len(result.shape)
-    parts = [part for part in call.tensors if len(part.shape) == rank]  # cat skips a lone empty one
+    parts = [part for part in call.tensors if len(part.shape) == rank]  # cat skips (0,)
     dim = call.argument(1, "dim", 0) % rank
     axes_of_parts = [call.axes(part) for part in parts]
     for d, axes in enumerate(zip(*axes_of_parts, strict=True)):

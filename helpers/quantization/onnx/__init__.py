@@ -7,8 +7,8 @@ DequantizeLinear.
 ONNX Runtime recognises such a group and replaces it by one int8 kernel (QLinearConv, QLinearAdd,
 QGemm, ...). ReLU and ReLU6 need no node where quantization saturates where they do. Other bounds
 become a Max or a Min: a limit per channel, left by equalization, codes of fewer than 8 bits, or a
-scale shared with negative numbers. An operation without an integer form is written by PyTorch's own
-exporter, all of them in one go.
+scale shared with negative numbers. Operations without an integer form are written by PyTorch's own
+exporter, all in one go.
 
 Weights of 4 bits or fewer are stored so; a file with 2-bit weights needs ONNX Runtime 1.24.
 
@@ -36,8 +36,8 @@ def to_onnx(model: QuantizedModel, path: str | Path, block: int = BLOCK) -> Path
     """Write a quantized network as an ONNX file that takes normalised float32 images (N, C, H, W)
     and gives logits.
 
-    Widths become multiples of `block` where they may, with channels that weights of 0 read; 1
-    leaves them as they are.
+    Widths are rounded up to multiples of `block` where possible, with channels that only weights of
+    0 read; a block of 1 leaves them as they are.
 
     Example:
         to_onnx(quantize(model, images, Recipe(residual="separate")), "int8.onnx")

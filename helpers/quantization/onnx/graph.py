@@ -69,14 +69,14 @@ class Graph:
         self.coded[INPUT] = (self.node("Pad", [codes, pads], f"{INPUT}.widened"), *affine)
 
     def encode(self, step: Step, value: str) -> None:
-        """Let a step's output be the codes of a float tensor, if it is coded at all."""
+        """Turn a float tensor into the codes of a step's output, if that is coded at all."""
         if not step.has_codes:
             return
         name = step.op.name
         scale = self.constant(f"{name}.scale", step.out_scale.reshape(()))
         zero = self.constant(f"{name}.zero_point", step.out_zero_point.to(torch.uint8).reshape(()))
         codes = self.node("QuantizeLinear", [value, scale, zero], f"{name}.codes")
-        # Saturation clamps to 0 and 255 alone.
+        # Saturation clamps only to 0 and 255.
         for kind, bound, end in (("Max", step.first, 0), ("Min", step.last, LARGEST_CODE)):
             if (bound == end).all():
                 continue
@@ -113,8 +113,8 @@ class Graph:
         """
         name = layer.op.name
         outputs = len(layer.codes)
-        # ONNX Runtime pairs neighbours in the order (row, column, input channel), other ones than
-        # `weights.py` keeps small. Its kernel for depthwise convolutions adds in 32 bits.
+        # ONNX Runtime pairs neighbours in the order (row, column, input channel): other pairs than
+        # those that `weights.py` keeps small. Its depthwise kernel adds in 32 bits.
         depthwise = layer.codes.shape[1] == 1 and layer.op.attributes.get("groups") == outputs
         zero = torch.tensor(0, dtype=torch.int8)
         if not depthwise and not pairs_fit(layer.codes.movedim(1, -1).flatten(1)):

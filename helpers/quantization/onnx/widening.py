@@ -50,9 +50,8 @@ def _new_widths(plan, width, block):
 
 
 def _same_width(op, width):
-    """The inputs that are as wide as the output, or as a fixed part of it.
-
-    None where no width may change.
+    """The inputs whose width is that of the output or a fixed share of it; None where no width may
+    change.
     """
     if op.kind == "conv" and op.attributes["groups"] == 1:
         return op.inputs[1:]
