@@ -32,12 +32,11 @@ from helpers.pruning.reader import leaves
 from helpers.pruning.rules import RULES
 from helpers.pruning.rules_shape import concatenate, item, moved
 from helpers.pruning.rules_value import elementwise
-from helpers.pruning.ties import Labels
+from helpers.pruning.ties import NONE, Labels
 
 Axis = tuple[str, int]  # of a weight, by its name
 ROUNDING = 1e-5  # of what a BatchNorm gives, and of its variance as a share of eps
 CONTRAST = 3  # of random images: black and white, once normalised, are 2 to 3 away from 0
-NONE = np.arange(0)
 # Of a constant they make the same constant.
 KEEP_CONSTANTS = {"mean", "amax", "amin", "max_pool2d", "adaptive_avg_pool2d"}
 

@@ -38,7 +38,7 @@ import pandas as pd
 from torch import fx
 
 from helpers.pruning.labelling import Labelling
-from helpers.pruning.ties import Labels
+from helpers.pruning.ties import NONE, Labels
 
 
 class PruneError(ValueError):
@@ -116,7 +116,7 @@ def build(labelling: Labelling, evaluated: list[fx.Node]) -> ChannelGroups:
     for name, tensor in labelling.tensors.items():
         labelled = [(d, a) for d, a in enumerate(tensor.axes) if isinstance(a, np.ndarray)]
         axes[name] = {dim: unit_of[labels] for dim, labels in labelled}
-    shared = unit_of[np.concatenate([unit_of[:0], *labelling.shared])]
+    shared = unit_of[np.concatenate([NONE, *labelling.shared])]
     blocks = block_prefixes(labelling)
     groups: dict[str, Group] = {}
     for units, members in gather(axes, unit_of, pinned):
@@ -151,7 +151,7 @@ def gather(
         units.tobytes(): units for tensor in axes.values() for units in tensor.values()
     }
     # As if on an axis of their own, so that no group has both pinned units and others.
-    stays = np.concatenate([unit_of[:0], *map(np.flatnonzero, pinned.values())])
+    stays = np.concatenate([NONE, *map(np.flatnonzero, pinned.values())])
     signature = signatures(len(unit_of), [stays, *distinct_axes.values()])
     occurrences = {key: split(units, signature) for key, units in distinct_axes.items()}
     found: dict[int, tuple[Labels, list[Member]]] = {}

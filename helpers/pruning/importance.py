@@ -112,8 +112,8 @@ def scores(
     groups: ChannelGroups,
     chosen: list[Group],
     importance: str,
-    batches: Batches = (),
-    seed: int = 0,
+    batches: Batches,
+    seed: int,
 ) -> Scores:
     """Score every unit of the chosen groups."""
     batches = list(batches)

@@ -74,8 +74,7 @@ class Labelling:
         first = {id(tensor): name for name, tensor in reversed(stored.items())}
         self.canonical = {name: first[id(tensor)] for name, tensor in stored.items()}
         self.shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
-        parameters = (tensor for tensor in stored.values() if isinstance(tensor, nn.Parameter))
-        self.learned = {first[id(tensor)] for tensor in parameters}
+        self.learned = {name for name, _ in model.named_parameters()}  # by canonical name
 
     def label(self, nodes: list[fx.Node], apply: "Rule") -> None:
         """Go through the network once, in order, and label every value."""

@@ -11,6 +11,7 @@ from collections import defaultdict
 import numpy as np
 
 Labels = np.ndarray  # one label for each index of an axis
+NONE = np.arange(0)  # no labels
 
 
 class Ties:
@@ -61,8 +62,7 @@ class Ties:
         their ends; whole arrays at a time, and a handful of rounds even for long chains.
         """
         unit = np.arange(self.count)
-        empty = (unit[:0], unit[:0])
-        first, second = map(np.concatenate, zip(empty, *self.pairs, strict=True))
+        first, second = map(np.concatenate, zip((NONE, NONE), *self.pairs, strict=True))
         while True:
             low = np.minimum(unit[first], unit[second])
             high = np.maximum(unit[first], unit[second])
