@@ -473,6 +473,8 @@ def merge_repeats(graph_module):
 #   `node.target.__name__ + "".join(map(str, node.args))`
 # - in place with a number alone: ` and node.target.endswith("_")` ->
 #   ` and node.target.endswith("_") and len(node.args) > 1`
+# - two inputs count: `node.args), node)` -> `node.args[:2]), node)`
+# - each input counts once: `node.args), node)` -> `tuple(dict.fromkeys(node.args))), node)`
 
 
 # %% merge_repeats wrong: keys hold the keys of what is read: no box has room or time for that

@@ -21,6 +21,8 @@ FUNCTIONS = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
     "abs": torch.abs,
+    "clamp": torch.clamp,
+    "addcmul": torch.addcmul,
     "random": torch.rand_like,
 }
 NAMES = {function: name for name, function in FUNCTIONS.items()}

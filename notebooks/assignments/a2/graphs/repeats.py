@@ -32,6 +32,7 @@ def repeat_edges(rng):
         read_by_layers_and_methods(rng),
         numbers_of_either_sign(rng),
         functions_of_two_results(rng),
+        functions_of_three_inputs(rng),
         names_and_numbers(rng),
         many_repeats(rng, "many repeats"),
         many_repeats(rng, "many repeats, and an in-place method", in_place=True),
@@ -212,6 +213,15 @@ def functions_of_two_results(rng):
         "l function mul a b; out output c d e f g h i j k l"
     )
     return case(rng, "functions of two results", {}, nodes, removed=["l"])
+
+
+def functions_of_three_inputs(rng):
+    nodes = (
+        "x input; y input; a function clamp x 0 1; b function clamp x 0 6; "
+        "c function addcmul x y y; d function addcmul x x y; e function addcmul x y y; "
+        "f function clamp x 0 6; out output a b c d e f"
+    )
+    return case(rng, "functions of three inputs", {}, nodes, removed=[*"ef"])
 
 
 def names_and_numbers(rng):
