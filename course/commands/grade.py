@@ -162,11 +162,16 @@ def _collect(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> I
     new = sum(one.became == "collected" for one in collect.collect(room, name, args.source))
     yield from collect.remarks(room, name) + late_or_not(room, name)
     students, people = room.students(name), roster.everybody(room, name)
-    late = sum(
-        rules.penalty(name, collect.arrival(room, name, s), 1, *people[s].lateness(name)) > 0
+    late = [
+        s
         for s in students
+        if rules.penalty(name, collect.arrival(room, name, s), 1, *people[s].lateness(name)) > 0
+    ]
+    who = f" ({', '.join(late[:10])}{', ...' * (len(late) > 10)})" * bool(late)
+    yield (
+        f"{name}: {new} collected, {len(students)} in all, {len(late)} late{who}; see"
+        f" collected/{name}.csv"
     )
-    yield f"{name}: {new} collected, {len(students)} in all, {late} late; see collected/{name}.csv"
 
 
 def _run(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
@@ -184,7 +189,7 @@ def _run(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Itera
 def _feedback(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
     pages = feedback.write_all(room, exercise, args.pseudonyms)
     folder = pages[0].parent if pages else room.folder / "feedback"
-    yield f"{exercise.assignment.name}: {len(pages)} pages in {folder}"
+    yield f"{exercise.assignment.name}: {len(pages)} page{'s' * (len(pages) != 1)} in {folder}"
     if not args.pseudonyms and (bundle := feedback.write_for_moodle(room, exercise)):
         yield f"for Moodle, in its folders: {bundle}"
     yield from runner.pending(room, exercise)
@@ -204,6 +209,8 @@ def _export(room: Classroom, args: argparse.Namespace, *exercises: Exercise) -> 
         )
         for exercise in exercises:
             name = exercise.assignment.name
+            if not room.students(name):
+                yield f"{name}: nobody handed it in, so nothing was written"
             yield from (f"{name}: {line}" for line in unsettled(room, name))
     for exercise in exercises:
         yield from runner.pending(room, exercise)

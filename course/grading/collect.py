@@ -269,7 +269,12 @@ def arrival(room: Classroom, assignment: str, student: str) -> datetime:
 def remarks(room: Classroom, assignment: str) -> list[str]:
     """What the last `collect` had to say about hand-ins that it could not take as they were."""
     rows = _table(room, assignment)
-    return [f"{row['entry']} was {row['became']}: {row['remark']}" for row in rows if row["remark"]]
+    but = {"collected": ", but ", "unchanged": ", but "}
+    return [
+        f"{row['entry']} was {row['became']}{but.get(row['became'], ': ')}{row['remark']}"
+        for row in rows
+        if row["remark"]
+    ]
 
 
 def moodle_folders(room: Classroom, assignment: str) -> dict[str, str]:

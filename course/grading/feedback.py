@@ -131,13 +131,14 @@ def write_all(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> 
 
     Returns the pages, in order of names.
     """
-    name, pages = exercise.assignment.name, []
+    name, pages, people = exercise.assignment.name, [], roster.read(room)
     folder = room.folder / "feedback" / (f"{name}_pseudonyms" if pseudonyms else name)
     for student in room.students(name):
         if result := room.result(name, student):
             shown = pseudonym(room, student) if pseudonyms else student
             path = folder / f"{shown}.html"
-            write(path, render(room, exercise, student, result, shown))
+            full = people[student].name if student in people and not pseudonyms else ""
+            write(path, render(room, exercise, student, result, full or shown))
             pages.append(path)
     for path in {*folder.glob("*.html")} - {*pages}:  # somebody who has left
         path.unlink()
@@ -223,7 +224,9 @@ def _table(scores: dict, result: dict) -> str:
         if name == "late penalty":
             continue
         points = f"{row['points']:g} of {row['of']:g}"
-        if row["waiting"]:
+        if row.get("again"):
+            points += ", to be looked at again"
+        elif row["waiting"]:
             points = f"waiting, {row['of']:g} at most"
         label = html.escape(name)
         if reason := _reason(row, result["items"].get(name, {})):

@@ -229,13 +229,16 @@ def brief(tree: Tree, most: int = 12) -> str:
             f"{tuple(tree.shape)} {', '.join([*numbers[:most], *['...'][: len(numbers) - most]])}"
         )
     if isinstance(tree, dict):
-        return "; ".join(
-            f"{name} = {brief(value, most)}" for name, value in list(tree.items())[:most]
-        )
+        return "; ".join(f"{name} = {_part(value, most)}" for name, value in [*tree.items()][:most])
     if isinstance(tree, list | tuple):
-        values = [brief(value, most) for value in tree[:most]]
+        values = [_part(value, most) for value in tree[:most]]
         return f"[{', '.join([*values, *['...'][: len(tree) - most]])}]"
     return repr(tree)[: 5 * most]
+
+
+def _part(tree, most):
+    """What lies in something else, so that it has to be seen where it ends."""
+    return f"{{{brief(tree, most)}}}" if isinstance(tree, dict) else brief(tree, most)
 
 
 def _cell_problems(outcome: box.BoxResult) -> list[str]:

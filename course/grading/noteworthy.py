@@ -70,6 +70,6 @@ def late_or_not(room: Classroom, assignment: str) -> list[str]:
 def unsettled(room: Classroom, assignment: str) -> list[str]:
     """What somebody still has to read, or to look at again."""
     unread, again = record.waiting(room, assignment)
-    words = f"written answers that nobody has read yet: those of {unread} hand-ins"
+    words = f"written answers that nobody has read yet: in {unread} hand-in{'s' * (unread != 1)}"
     changed = "the hand-in changed, so look again at the points given by hand"
     return [words] * bool(unread) + [f"{one}: {changed}" for one in again]

@@ -223,6 +223,7 @@ def _is_code(grade: Grade) -> bool:
 def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
     """What the gradebook holds of each graded cell; `again` where points given to code wait.
 
+    Points for words count once somebody has read these words, not others of the same student.
     The late penalty is worked out anew: points by hand count, too.
     """
     rows, person = {}, roster.read(room).get(student) or roster.Listed(student)
@@ -244,16 +245,16 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
                     comment.name.removesuffix("_solution"): comment.comment for comment in by_hand
                 }
                 for grade in notebook.grades:
-                    row = {
-                        "points": grade.score,
+                    waits, code = bool(grade.needs_manual_grade), _is_code(grade)
+                    rows[grade.name] = {
+                        "points": 0.0 if waits and not code else grade.score,
                         "of": grade.max_score,
                         "comment": comments.get(grade.name) or "",
+                        "waiting": waits,
+                        "again": waits and code,
                     }
-                    waits = bool(grade.needs_manual_grade)
-                    rows[grade.name] = row | {"waiting": waits, "again": waits and _is_code(grade)}
-                late = room.rules.penalty(
-                    assignment, arrived, notebook.score, *person.lateness(assignment)
-                )
+                total = sum(row["points"] for row in rows.values())
+                late = room.rules.penalty(assignment, arrived, total, *person.lateness(assignment))
                 notebook.late_submission_penalty = late
                 rows["late penalty"] = {
                     "points": 0.0 - late,

@@ -177,7 +177,7 @@ def combine(item: Item, verdicts: list[Verdict]) -> Verdict:
     share = min(1.0, max(0.0, float(worst.share)))
     if share == 1.0:
         return replace(worst, share=share)
-    return replace(worst, share=share, message=f"{worst.message}. {item.hint}")
+    return replace(worst, share=share, message=f"{worst.message}. Hint: {item.hint}")
 
 
 def copy_tree(tree: Tree) -> Tree:

@@ -62,7 +62,7 @@ def test_the_worst_case_counts_and_a_share_lies_between_0_and_1():
         [Verdict(nan, "odd"), Verdict(1.0)],
         [odd, Verdict(0.5, "odd")],
     ):
-        assert combine(_item(), verdicts).message == "odd. Twice."
+        assert combine(_item(), verdicts).message == "odd. Hint: Twice."
     scored = _item(score=lambda expected, observed, submitted: Verdict(submitted / 10, "so much"))
     assert scored.compare(scored.make_cases(1)[0], 1, 1, 4) == Verdict(0.4, "two numbers: so much")
 

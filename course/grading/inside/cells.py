@@ -30,6 +30,7 @@ class Patient(selectors.SelectSelector):
     """Looks by itself ten times a second, since nothing can wake it."""
 
     def select(self, timeout=None):
+        """What is ready, after a tenth of a second at most."""
         return super().select(0.1 if timeout is None else min(timeout, 0.1))
 
 

@@ -74,6 +74,8 @@ def calls_per_module(graph_module):
 # - identities and dropouts by their names: `id(graph_module.get_submodule(target))` ->
 #   `target if isinstance(m := graph_module.get_submodule(target),
 #   nn.Identity | nn.Dropout) else id(m)`
+# - names of Python alone: `id(graph_module.get_submodule(target))` ->
+#   `id(eval(f"graph_module.{target}"))`
 
 
 # %% calls_per_module wrong: follows the first input alone
@@ -475,6 +477,14 @@ def merge_repeats(graph_module):
 #   ` and node.target.endswith("_") and len(node.args) > 1`
 # - two inputs count: `node.args), node)` -> `node.args[:2]), node)`
 # - each input counts once: `node.args), node)` -> `tuple(dict.fromkeys(node.args))), node)`
+# - inputs compared in pairs: `setdefault((node.target, node.args), node)` ->
+#   `setdefault(next((k for k in first if k[0] is node.target and all(map(lambda a, b: a == b and
+#   type(a) is type(b), *zip(*zip(k[1], node.args))))), (node.target, node.args)), node)`
+# - the first and the last input count: `node.args), node)` ->
+#   `node.args[:: len(node.args) - 1 or 1]), node)`
+# - removes dead nodes, too: `return removed` -> `[graph_module.graph.erase_node(node) for node in
+#   reversed(graph_module.graph.nodes) if node.op == "call_function" and not node.users];
+#   return removed`
 
 
 # %% merge_repeats wrong: keys hold the keys of what is read: no box has room or time for that
@@ -614,6 +624,9 @@ def why_not_folded(graph_module):
 #   `elif module.training and node.users:`
 # - no pointwise convolution: `isinstance(modules.get(conv), nn.Conv2d)` ->
 #   `(isinstance(modules.get(conv), nn.Conv2d) and modules[conv].kernel_size != (1, 1))`
+# - the mode of the module around it counts, too: `elif module.training:` ->
+#   `elif module.training and ("." not in node.target
+#   or graph_module.get_submodule(node.target.rpartition(".")[0]).training):`
 
 
 # %% fold_norms right: a copy of the convolution, until nothing is left to fold

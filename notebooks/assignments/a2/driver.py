@@ -60,6 +60,8 @@ def build(program):
     graph_module = fx.GraphModule(root, graph)
     for name in program["layers"]:  # those that no node calls, too
         _put(graph_module, name, root.get_submodule(name))
+        if "." in name:  # the mode of what is around a layer is not its own
+            graph_module.get_submodule(name.rpartition(".")[0]).training = False
     graph_module.training = program.get("training", True)
     return graph_module.requires_grad_(False)  # as in the lessons: NumPy takes it
 

@@ -45,7 +45,7 @@ def sentences(room):
     return [
         one
         for one in remarks(room, "a1")
-        if not re.search("was (collected|unchanged): the (notebook|file) is not[^;]*$", one)
+        if not re.search("was (collected|unchanged), but the (notebook|file) is not[^;]*$", one)
     ]
 
 

@@ -114,6 +114,22 @@ def test_changed_points_and_items_are_released_before_anything_is_graded(room, a
     assert record.scores(room, "a1", "ada")[first.name]["of"] == first.points + 2
 
 
+def test_points_for_words_do_not_count_for_other_words(room, a1, hand_in, graded):
+    hand_in("ada", {"padding_answer": "At the border."})
+    runner.run(room, a1)
+    give_by_hand(room, 5, "padding_answer")
+    before = record.scores(room, "a1", "ada")
+    assert before["padding_answer"]["points"] == 5
+    hand_in("ada", {"padding_answer": "Nowhere."})
+    runner.run(room, a1)
+    row = record.scores(room, "a1", "ada")["padding_answer"]
+    assert row["waiting"] and row["points"] == 0
+    table = export.table(room, ["a1"])
+    assert table["points"].sum() == sum(one["points"] for one in before.values()) - 5
+    give_by_hand(room, 5, "padding_answer")  # read again, and they hold
+    assert record.scores(room, "a1", "ada")["padding_answer"]["points"] == 5
+
+
 def test_points_given_by_hand_to_code_stay_settled_unless_the_hand_in_changes(
     room, a1, hand_in, graded, monkeypatch, capsys
 ):
@@ -131,6 +147,7 @@ def test_points_given_by_hand_to_code_stay_settled_unless_the_hand_in_changes(
     hand_in("ada", {"padding_answer": "At the border.", "own": "x = 1"})
     runner.run(room, a1)
     assert row()["points"] == 5 and row()["waiting"]
+    assert "to be looked at again" in feedback.write_all(room, a1)[0].read_text()
     give_by_hand(room, 5, "padding_answer")
     (moodle, *remarks) = export.export_for("moodle", room, [a1])
     said = "the points given by hand, for the hand-in changed: ada's fold_conv"

@@ -97,7 +97,7 @@ def test_the_demonstration_class_from_end_to_end(room, a1):
     assert odd == ["jan: read the code, for no exercise needs import driver"]
     marks = export.table(room, ["a1"])
     unread = marks[marks["waiting"]]["student"].nunique()
-    assert f"those of {unread} hand-ins" in noteworthy(room, a1)[-1] and unread > 1
+    assert f"in {unread} hand-ins" in noteworthy(room, a1)[-1] and unread > 1
     totals = marks.groupby("student")["points"].sum()
     expected = {"ada": 88, "bela": 88, "chen": 88, "lena": 88, "dora": 38, "hugo": 76}
     assert totals.to_dict() == {

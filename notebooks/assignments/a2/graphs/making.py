@@ -91,7 +91,8 @@ def _layer_names(rng, layers, numbers, end, dots):
     names, within = {}, pick(rng, (False, True))
     for name in layers:
         outer = f"block{next(numbers)}." if dots and within else ""
-        names[name] = f"{outer}layer{next(numbers)}{end}"
+        word = pick(rng, ("layer", "")) if outer else "layer"  # as in a Sequential
+        names[name] = f"{outer}{word}{next(numbers)}{end}"
         within = not within
     return names
 

@@ -33,6 +33,8 @@ def repeat_edges(rng):
         numbers_of_either_sign(rng),
         functions_of_two_results(rng),
         functions_of_three_inputs(rng),
+        functions_of_two_inputs_or_three(rng),
+        dead_but_no_repeat(rng),
         names_and_numbers(rng),
         many_repeats(rng, "many repeats"),
         many_repeats(rng, "many repeats, and an in-place method", in_place=True),
@@ -219,9 +221,25 @@ def functions_of_three_inputs(rng):
     nodes = (
         "x input; y input; a function clamp x 0 1; b function clamp x 0 6; "
         "c function addcmul x y y; d function addcmul x x y; e function addcmul x y y; "
-        "f function clamp x 0 6; out output a b c d e f"
+        "f function clamp x 0 6; g function clamp x -1 6; out output a b c d e f g"
     )
     return case(rng, "functions of three inputs", {}, nodes, removed=[*"ef"])
+
+
+def functions_of_two_inputs_or_three(rng):
+    nodes = (
+        "x input; a function clamp x 0.5; b function clamp x 0.5 1.5; "
+        "c function clamp x 0.5 1.5; d function clamp x 0.5; out output a b c d"
+    )
+    return case(rng, "functions of two inputs or three", {}, nodes, removed=[*"cd"])
+
+
+def dead_but_no_repeat(rng):
+    nodes = (
+        "x input; a function relu x; b function tanh x; c layer r a; d function abs x; "
+        "e function relu x; out output d e"
+    )
+    return case(rng, "dead nodes that repeat nothing", {"r": RELU}, nodes, removed=["e"])
 
 
 def names_and_numbers(rng):
