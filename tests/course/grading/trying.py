@@ -3,6 +3,7 @@ our own.
 """
 
 import contextlib
+import functools
 from dataclasses import replace
 
 from course.grading import answers, wire
@@ -12,11 +13,19 @@ from helpers.checks.specification import Verdict, combine, copy_tree
 
 
 def check(item, student, seed="visible", hidden=False, submitted_bytes=0):
-    cases = [
-        (case, item.oracle(case.inputs, case.probe))
-        for case in item.make_cases(seed, hidden=hidden)
-    ]
-    return combine(item, [judge(item, student, *case, submitted_bytes) for case in cases])
+    verdicts = []
+    for case in _prepared(replace(item, run=None), seed, hidden):
+        verdicts.append(judge(item, student, *case, submitted_bytes))
+        if not verdicts[-1].share > 0:
+            break  # the first that earns nothing is the one that counts
+    return combine(item, verdicts)
+
+
+@functools.cache
+def _prepared(item, seed, hidden):
+    """Cases with what is expected: the same for many answers."""
+    cases = item.make_cases(seed, hidden=hidden)
+    return [(case, item.oracle(case.inputs, case.probe)) for case in cases]
 
 
 def judge(item, student, case, expected, submitted_bytes=0):
