@@ -96,11 +96,16 @@ def _compute(layer, x, outputs):
 
 def predict(layers, images):
     """The most likely class of each uint8 image."""
-    mean, deviation = (torch.tensor(values).reshape(3, 1, 1) for values in (MEAN, DEVIATION))
+    # A cell may have changed the default type.
+    mean, deviation = (
+        torch.tensor(values, dtype=torch.float32).reshape(3, 1, 1) for values in (MEAN, DEVIATION)
+    )
     classes = []
     with torch.no_grad():
         for batch in images.split(50):
-            x = ((batch / 255 - mean) / deviation).contiguous(memory_format=torch.channels_last)
+            x = ((batch.float() / 255 - mean) / deviation).contiguous(
+                memory_format=torch.channels_last
+            )
             classes.append(execute(layers, x).argmax(1))
     return torch.cat(classes)
 

@@ -307,3 +307,15 @@ def test_a_hostile_network_and_a_file_that_is_none_earn_nothing_and_are_explaine
         SOLVED | ({"network_solution": code} if code else {}), files, wall_seconds=15
     )
     assert result["points"] == 0 and says in result["message"], result
+
+
+def test_the_network_is_computed_in_float32_whatever_the_default_type_is():
+    layers = NETWORK_TOOLS["restore"](safetensors.torch.load(handed_in(A5)["network.safetensors"]))
+    images = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
+    expected = DRIVER.predict(layers, images)
+    try:
+        torch.set_default_dtype(torch.float64)
+        found = DRIVER.predict(layers, images)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found, expected)
