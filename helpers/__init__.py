@@ -33,6 +33,6 @@ Which lesson uses what, besides plots and checks:
     10     data, metrics, models, passes, pruning, quantization, training
     11     data, metrics, models, passes, pipeline, pruning, quantization, training
 
-Inside, imports go one way: quantization and pruning -> passes -> graphs. `models` names passes and
-quantization alone to repeat their steps from a file.
+Inside, imports go one way: quantization and pruning -> passes -> graphs. `models` imports passes
+and quantization only when a file records a step of theirs, to repeat it.
 """

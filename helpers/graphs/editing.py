@@ -59,8 +59,11 @@ class Editor:
         node.op, node.target, node.args, node.kwargs = op, target, args, kwargs
 
     def put_tensor(self, tensor: torch.Tensor, before: fx.Node) -> fx.Node:
-        """A get_attr node that reads a new constant, called after the node that it stands before: a
-        buffer of the network, or a parameter if the tensor is one.
+        """A new get_attr node that reads a new constant of the network: a buffer, or a parameter if
+        the tensor is one.
+
+        Args:
+            before: the node before which it is put, and from which the constant has its name.
         """
         name = self.free_name(f"{before.name}_constant")
         stored = tensor if isinstance(tensor, nn.Parameter) else nn.Buffer(tensor)

@@ -181,7 +181,7 @@ def is_random(node: fx.Node) -> bool:
 @functools.cache
 def draws(name: str) -> bool:
     """Whether the operation of this name can draw random numbers, by ATen's tags."""
-    # Written in Python, so that no operator of ATen has the name and its tags.
+    # These are written in Python: ATen has no operator of the name, and so no tags.
     if name in ("dropout1d", "dropout2d", "dropout3d", "gumbel_softmax"):
         return True
     packet = getattr(torch.ops.aten, name, None)

@@ -110,7 +110,8 @@ def isinstance_of_value(
 ) -> bool:
     """`isinstance` for a forward that asks: a proxy is what its value is.
 
-    A proxy cannot say so by `__class__`: C code that believes it would crash.
+    A proxy cannot say so by `__class__`: C code that believes it would crash. This function takes
+    the place of `isinstance`, whose own one is `builtin`.
     """
     return builtin(x, classes) or (type(x) is ValueProxy and builtin(x._value, classes))
 
@@ -137,19 +138,14 @@ class KeepTensors(TorchDispatchMode):
         super().__init__()
         self._stored = stored
 
-    @functools.cached_property
-    def _names(self) -> dict[Any, str]:
-        """Storage -> the first name of a tensor on it; few forwards write, so made when needed."""
-        return {address(tensor): name for name, tensor in reversed(self._stored.items())}
-
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         for tensor in tree_leaves(written_arguments(function, args, kwargs or {})):
-            name = self._names.get(address(tensor))
-            if name is not None:
-                where = "where torch.fx does not see it"
-                raise RuntimeError(f"it writes into {name} {where}: write into self.{name}")
+            for name, stored in self._stored.items():
+                if address(stored) == address(tensor):
+                    reason = f"it writes into {name} where torch.fx does not see it"
+                    raise RuntimeError(f"{reason}: write into self.{name}")
         return function(*args, **(kwargs or {}))
 
 

@@ -33,8 +33,10 @@ TENSORS = ("weight", "bias", "running_mean", "running_var")
 def why_not_ordinary(module: nn.Module) -> str | None:
     """Why a module may compute something else than its class says, or None."""
     if "parametrizations" in module._modules:
-        computed = "its weight is computed anew at each call (parametrised)"
-        return f"{computed}: remove the parametrisation first"
+        return (
+            "its weight is computed anew at each call (parametrised): remove the parametrisation"
+            " first"
+        )
     if isinstance(module, FOLDABLE) and type(module) not in FOLDABLE:
         return f"{type(module).__name__} is a subclass, which may compute something else"
     if has_hooks(module):
@@ -81,7 +83,7 @@ def convert(node: fx.Node, editor: Editor) -> None:
     source = arguments.pop("input")
     stored = {key: arguments.pop(key, None) for key in TENSORS}
     settings = {key: _literal(key, value) for key, value in arguments.items()}
-    if settings.get("training", False):
+    if settings.pop("training", False):
         raise Declined("it normalises by the statistics of the batch (training=True)")
     tensors = {key: _constant(key, value, editor) for key, value in stored.items()}
     key = (name, rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
@@ -183,8 +185,8 @@ def _norm(
     if dimensions not in (2, 3, 4, 5):
         raise Declined("the rank of its input is not known: trace with example inputs")
     cls = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[dimensions]
-    numbers = {"eps": settings.get("eps", 1e-5), "momentum": settings.get("momentum", 0.1)}
-    norm = cls(running_mean.numel(), **numbers, affine=False, device="meta")
+    settings.pop("cudnn_enabled", None)
+    norm = cls(running_mean.numel(), **settings, affine=False, device="meta")
     norm = with_tensors(norm, **affine)
     norm.affine = norm.weight is not None and norm.bias is not None
     norm._buffers |= {"running_mean": running_mean.detach(), "running_var": running_var.detach()}

@@ -91,7 +91,7 @@ def operation_name(called: Any) -> str:
 @functools.cache
 def bare_name(called: Any) -> str:
     """What a function or method is called where it is defined: "add_" for `x.add_(y)` and for
-    `aten.add_.Tensor`. Of an operator of another library it is that library's name.
+    `aten.add_.Tensor`. For an operator of another library it is the name of the library.
     """
     if isinstance(called, _OVERLOADS):
         return str(called).removeprefix("aten.").split(".")[0]

@@ -44,6 +44,7 @@ from helpers.graphs.operations import (
     attribute,
     operation_name,
     perform,
+    target_name,
 )
 
 # These functions take no tensor. Not strict, they are recorded when a size goes into them.
@@ -54,13 +55,13 @@ class Recorder(fx.Tracer):
     """Records one call.
 
     Args:
-        inputs: the arguments of the call. Without them (torch.fx makes a tracer so when it loads a
-            saved graph) all arguments of forward are inputs, and no values are worked out.
+        inputs: the arguments of the call. Without them all arguments of forward are inputs, and no
+            values are worked out; torch.fx makes such a tracer when it loads a saved graph.
         strict: refuse a forward that decides by a size or a value.
         with_data: work out the values on copies with data, for operations that look at numbers.
     """
 
-    # Else a forward that writes into a buffer would do it now, and in no call of the graph.
+    # Else a forward that writes into a buffer would do so now, and not when the graph is called.
     proxy_buffer_attributes = True
 
     def __init__(
@@ -118,10 +119,10 @@ class Recorder(fx.Tracer):
         """
         inside_vmap = torch._C._functorch.peek_interpreter_stack() is not None
         if inside_vmap or _autocast() != self._autocast:
-            name = getattr(target, "__name__", target)
             where = "torch.func" if inside_vmap else "torch.autocast"
             raise RuntimeError(
-                f"it calls {name} under {where}, which a graph of torch.fx does not record"
+                f"it calls {target_name(target)} under {where}, which a graph of torch.fx does not"
+                " record"
             )
         node = super().create_node(kind, target, *args, **kwargs)
         if self._inputs is not None:
@@ -137,13 +138,15 @@ class Recorder(fx.Tracer):
                 without_data = map_tensors(_on_meta, value)
                 self.values[node] = value if self._with_data else without_data
                 if node.op != "output":
-                    # As it is now: an operation in place may change its shape.
+                    # Detached, for its shape as it is now: an operation in place may change that.
                     node.meta["val"] = map_tensors(torch.Tensor.detach, without_data)
         except Exception as error:
             if not self.strict:
                 raise
-            advice = "Check the example inputs, and that dtypes and devices agree"
-            reason = f"does not accept its inputs: {error}. {advice}"
+            reason = (
+                f"does not accept its inputs: {error}. Check the example inputs, and that dtypes"
+                " and devices agree"
+            )
             raise GraphMismatch("tracing", reason, node) from error
         finally:
             self._is_evaluating = False
@@ -160,16 +163,15 @@ class Recorder(fx.Tracer):
             return None
         if node.op == "get_attr":
             return self._copy(attribute(self.root, node.target))
-        called = node.target
-        if node.op == "call_module":
-            called = attribute(self.root, node.target)
+        is_layer = node.op == "call_module"
+        called = attribute(self.root, node.target) if is_layer else node.target
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
-        name = operation_name(type(called) if node.op == "call_module" else called)
+        name = operation_name(type(called) if is_layer else called)
         if name in KEEPS_SHAPE and kwargs.keys() <= {"inplace"} and not any(self._autocast):
             like = _first_of_equal_shape(args)
             if like is not None and like.is_meta and not has_hooks(called):
                 return like.detach()
-        if node.op == "call_module":
+        if is_layer:
             called = self._copy(called)
         return perform(called, args, kwargs)
 

@@ -45,8 +45,8 @@ class Outcome:
 def rewrite(graph_module: fx.GraphModule, rules: Rules) -> Outcome:
     """Rewrite what the patterns match, in place: one walk through the graph for each rule.
 
-    What a rule inserts is looked at by the rules after it alone. Where a rewrite makes another one
-    possible further up, a `Passer` runs the rules again.
+    Only the rules that come later look at what a rule inserts. Where a rewrite makes another one
+    possible for an earlier rule, or further up, a `Passer` runs all of them again.
     """
     outcome = Outcome()
     for pattern, rule in rules.items():

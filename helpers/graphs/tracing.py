@@ -41,7 +41,7 @@ ADVICE = "optimize with an example like these, or by the route fx"
 
 
 class Graph(fx.GraphModule):
-    """A graph whose copies know what was noted on it: how it is made, how its images look."""
+    """A graph whose copies keep the notes on it: how it was made, how its images are normalised."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Graph":
         copied = super().__deepcopy__(memo)
@@ -259,8 +259,8 @@ def _write_guards(exported: fx.GraphModule, example: tuple[Any, ...]) -> None:
 
 
 def _simplify_signature(graph: fx.Graph) -> None:
-    """Let a graph take and return plain tensors, where export packs them into trees that hold
-    nothing but positional tensors.
+    """Let a graph take and return its values as they are, and not as the trees into which export
+    packs them, if the trees hold nothing but positional arguments and one answer.
     """
     info = graph._codegen.pytree_info
     args, kwargs = info.in_spec.children()
@@ -282,7 +282,8 @@ def _untraceable(model: nn.Module, error: Exception) -> PassError:
         is_generated = frame.filename.startswith("<")
         if not is_generated and not any(other in frame.filename for other in others):
             place = f" at {frame.filename}:{frame.lineno}"
-    advice = "mark the part that cannot be traced with torch.fx.wrap, or try the other route"
     return UnsupportedCase(
-        "tracing", f"{type(model).__name__} cannot be traced{place}: {error} ({advice})"
+        "tracing",
+        f"{type(model).__name__} cannot be traced{place}: {error} (mark the part that cannot be"
+        " traced with torch.fx.wrap, or try the other route)",
     )
