@@ -45,8 +45,10 @@ def per_channel(value: Any, node: fx.Node, layer: nn.Module) -> torch.Tensor:
     shape = [1] * (rank(node) - value.dim()) + [*value.shape]
     del shape[channel_axis(layer, rank(node))]
     if any(size != 1 for size in shape):
-        place = "differs along another axis than the channels"
-        raise Declined(f"the constant of shape {tuple(value.shape)} {place}")
+        raise Declined(
+            f"the constant of shape {tuple(value.shape)} differs along another axis than the"
+            " channels"
+        )
     return value.detach().reshape(-1).to(wide)
 
 
@@ -85,7 +87,7 @@ class ConvMulFolding(RulePass):
     }
 
 
-def _is_matrix(value: torch.Tensor | float) -> None:
+def _check_matrix(value: torch.Tensor | float) -> None:
     if not isinstance(value, torch.Tensor) or value.dim() != 2 or not value.is_floating_point():
         raise Declined("its constant factor is not a matrix of floating-point numbers")
 
@@ -114,7 +116,7 @@ class LinearFolding(RulePass):
     """Makes linear layers of matrix products."""
 
     name = "linear_folding"
-    weight = Constant("weight", _is_matrix)
+    weight = Constant("weight", _check_matrix)
     addmm = (torch.addmm, torch.ops.aten.addmm.default)
     rules: ClassVar[Rules] = {
         OpPattern([torch.matmul], (X, weight)): _linear,

@@ -12,7 +12,8 @@ convolution they are axis 1, in each group. The batch norm is folded if it norma
 statistics, its channels are those of the layer (not so if an image comes without a batch
 dimension), and nothing else reads what the layer computes.
 
-`fold` folds every map y -> a y + z; conv_add_folding.py has the others.
+`fold` folds any map y -> a y + z into the layer; conv_add_folding.py has maps that are no batch
+norm.
 """
 
 from collections.abc import Callable

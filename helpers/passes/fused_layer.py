@@ -141,17 +141,22 @@ class FusedLayer(nn.Module):
     def why_no_kernel(self, x: Tensor, other: Tensor | None = None) -> str | None:
         """Why no kernel can run on such inputs; None when one can."""
         if not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
-            place = "it is switched off (torch.backends.mkldnn)"
-            return f"this build of PyTorch has no oneDNN, or {place}"
+            return (
+                "this build of PyTorch has no oneDNN, or it is switched off (torch.backends.mkldnn)"
+            )
         form = x.dtype, self.weight.dtype, self.weight.device.type, x.dim()
         if form != (torch.float32, torch.float32, "cpu", 4):
-            wanted = "images and weights of float32 on a cpu in 4 dimensions"
-            return f"the kernels take {wanted}, not {form}"
+            return (
+                "the kernels take images and weights of float32 on a cpu in 4 dimensions,"
+                f" not {form}"
+            )
         if other is not None:
             result = F.conv2d(x.to("meta"), self.weight.to("meta"), None, *self.geometry)
             if (result.shape, result.dtype) != (other.shape, other.dtype):
-                added = f"what is added ({tuple(other.shape)}, {other.dtype})"
-                return f"{added} is not of the output's shape and dtype"
+                return (
+                    f"what is added ({tuple(other.shape)}, {other.dtype}) is not of the output's"
+                    " shape and dtype"
+                )
             if 1 in (result.shape[1], result.shape[2:].numel()):  # PyTorch 2.10 and 2.11 fail
                 return "not every kernel adds maps of a single channel or a single pixel"
         return "there is nothing to compute" if x.numel() == 0 else None
@@ -186,11 +191,10 @@ class FusedLayer(nn.Module):
         return self.__dict__ | {"_packed": _Packed()}
 
 
-def _needs_composition(x: Tensor, *others: Tensor | None) -> bool:
+def _needs_composition(x: Tensor, weight: Tensor, *others: Tensor | None) -> bool:
     """Whether the kernel must not run, because something has to see the single operations:
     autograd, autocast, a compiler, a counter, a tracer with stand-ins for tensors.
     """
-    weight = others[0]
     return (
         type(x) is not Tensor
         or x.dtype is not torch.float32
@@ -200,7 +204,8 @@ def _needs_composition(x: Tensor, *others: Tensor | None) -> bool:
         or torch.autograd.forward_ad._current_level >= 0  # forward-mode derivatives are wanted
         or weight.is_inference()  # such a tensor does not count its changes
         or (
-            torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *others))
+            torch.is_grad_enabled()
+            and any(t is not None and t.requires_grad for t in (x, weight, *others))
         )
     )
 

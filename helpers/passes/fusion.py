@@ -18,8 +18,8 @@ from helpers.passes.folder import Pass, RulePass
 from helpers.passes.fused_layer import KERNELS, FusedLayer, read_activation
 
 aten = torch.ops.aten
-# A canonical graph has nearly always the first. Elsewhere the others are fused too, or declined
-# with a reason.
+# A canonical graph nearly always has the first. The others are fused too, or declined with a
+# reason.
 ADDITIONS = (operator.add, torch.add, aten.add.Tensor, "add")
 ADDITIONS += (operator.iadd, aten.add_.Tensor, "add_")
 ACTIVATIONS = [OPERATIONS[name].function for name in KERNELS]
@@ -27,7 +27,7 @@ ACTIVATIONS = [OPERATIONS[name].function for name in KERNELS]
 LAYER = OpPattern((*CONVS, *TRANSPOSED, FusedLayer), name="layer")
 
 
-def _is_node(value: Any) -> None:
+def _check_node(value: Any) -> None:
     if not isinstance(value, fx.Node):
         raise Declined(f"adds {value}, which is not a tensor")
 
@@ -89,8 +89,10 @@ def _alone(match: Match, layer: fx.Node) -> str:
 
 def _value(node: fx.Node) -> torch.Tensor:
     if not isinstance(node.meta.get("val"), torch.Tensor):
-        advice = "trace the network with passes.optimize or tracing.trace"
-        raise Declined(f"the shape of {node} is not known: {advice}")
+        raise Declined(
+            f"the shape of {node} is not known: trace the network with passes.optimize or"
+            " tracing.trace"
+        )
     return node.meta["val"]
 
 
@@ -104,7 +106,7 @@ class Fusion(RulePass):
 
     name = "fusion"
     rules: ClassVar[Rules] = {
-        OpPattern(ADDITIONS, (LAYER, Value("other", _is_node)), commutative=True): _add,
+        OpPattern(ADDITIONS, (LAYER, Value("other", _check_node)), commutative=True): _add,
         OpPattern(ACTIVATIONS, (LAYER, ...)): _activate,
         OpPattern(CONVS, name="layer"): _alone,
     }

@@ -29,7 +29,7 @@ from helpers.passes.fusion import Contiguity, Fusion
 FOLD = (
     Canonicalize,  # the patterns of all others are written in its forms
     ConstantFolding,  # makes constants that the others can remove or fold
-    ElimIdentity,  # before adding 0 would give a layer a bias; also brings layer and norm together
+    ElimIdentity,  # else adding 0 would give a layer a bias; also brings layer and norm together
     LinearFolding,  # makes layers for the next three
     ConvBnFolding,  # this one and the next two fold what directly follows a layer
     ConvAddFolding,
@@ -166,9 +166,11 @@ class Passer:
                     return
         if self.rounds > 1 and self.passes:
             last = [row.name for row in report.rows[-len(self.passes) :] if row.result.changed]
-            advice = "allow more rounds, or find passes that undo each other among"
-            reason = f"the graph still changes in round {self.rounds}: {advice} {', '.join(last)}"
-            raise PassError("passer", reason)
+            raise PassError(
+                "passer",
+                f"the graph still changes in round {self.rounds}: allow more rounds, or find passes"
+                f" that undo each other among {', '.join(last)}",
+            )
 
     def _run_one(self, a_pass: Pass, graph_module: fx.GraphModule) -> Outcome:
         a_pass.requires(graph_module)
