@@ -13,8 +13,9 @@ copies.
 
 import copy
 import dataclasses
+import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -127,6 +128,14 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
+def digest(tensors: Iterable[torch.Tensor]) -> str:
+    """A short text that tells one list of tensors from another, by their bytes."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()[:16]
+
+
 def _described(x: torch.Tensor) -> str:
     return f"{[*x.shape]}" if x.is_contiguous() else f"{[*x.shape]} in channels_last memory"
 
@@ -234,8 +243,9 @@ def assert_equivalent(before: nn.Module, after: nn.Module, example_input: torch.
         expected = before(x.clone())
         answer = after(x)
         if answer.dtype != expected.dtype:
-            both = f"{answer.dtype} instead of {expected.dtype}"
-            raise EquivalenceError(f"trial {trial}: the dtype is {both}")
+            raise EquivalenceError(
+                f"trial {trial}: the dtype is {answer.dtype} instead of {expected.dtype}"
+            )
         allowed = max(1e-5, 4 * gap(reference, expected.double())[1])
         reason, error = gap(reference, answer.double())
         if error > min(allowed, 1.0):

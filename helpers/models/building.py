@@ -139,14 +139,15 @@ def _function_of(name: str) -> Callable[..., nn.Module]:
         return OURS[name]
     known = torchvision.models.list_models(module=torchvision.models)
     if name in known:
-        # Without this argument these two warn.
+        # These two warn if they are not told.
         options = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
         return partial(torchvision.models.get_model, name, weights=None, **options)
     module, colon, function = name.partition(":")
     if not colon:
-        ours = ", ".join(map(repr, OURS))
-        choice = f"{ours}, one of torchvision's {len(known)} names, or package.module:function"
-        raise ModelError(f"unknown builder {name!r}; use {choice}")
+        raise ModelError(
+            f"unknown builder {name!r}; use {', '.join(map(repr, OURS))}, one of torchvision's"
+            f" {len(known)} names, or package.module:function"
+        )
     try:
         return getattr(importlib.import_module(module), function)
     except Exception as error:  # importing runs anybody's code

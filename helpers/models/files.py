@@ -57,10 +57,12 @@ def save(model: nn.Module, path: str | Path, **metadata: Any) -> Path:
     """
     spec = spec_of(model)
     if spec is None:
-        lacks = f"{type(model).__name__} carries no specification, so a file could not be rebuilt"
-        remedy = "models.declare_builder(model, 'package.module:function', **arguments)"
-        wrapped = "save what torch.compile, DataParallel or an average of weights holds inside"
-        raise ModelError(f"{lacks}; say which function makes it: {remedy}; {wrapped}")
+        raise ModelError(
+            f"{type(model).__name__} carries no specification, so a file could not be rebuilt; say"
+            " which function makes it: models.declare_builder(model, 'package.module:function',"
+            " **arguments); save what torch.compile, DataParallel or an average of weights holds"
+            " inside"
+        )
     stored = {"builder": spec.builder, "arguments": spec.arguments, "steps": spec.steps}
     normalization = getattr(model, "input_normalization", None)
     if normalization and (normalization != CIFAR10 or spec.builder not in OURS):
@@ -115,7 +117,7 @@ def load(path: str | Path, factory: str | Callable[..., nn.Module] | None = None
 
 
 def in_precision_of(tensors: dict[str, torch.Tensor], model: nn.Module) -> nn.Module:
-    """The model in the one precision of all these tensors: `model.half()` leaves no step behind."""
+    """The model in the one precision of all these tensors: no step records `model.half()`."""
     dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     made = {tensor.dtype for tensor in model.state_dict().values() if tensor.is_floating_point()}
     return model.to(*dtypes) if len(dtypes) == 1 and dtypes != made else model
@@ -146,9 +148,10 @@ def structure(
     if factory and factory not in (builder, spec.builder):
         raise ModelError(f"{path} was made by {spec.builder!r}, not by {factory!r}")
     if not factory and ":" in builder:
-        asks = f"{path} asks for code, {builder!r}, which runs only if you name it too"
-        how = "models.load(path, factory=...), or --model on the command line"
-        raise ModelError(f"{asks}, so look at it first: {how}")
+        raise ModelError(
+            f"{path} asks for code, {builder!r}, which runs only if you name it too, so look at it"
+            " first: models.load(path, factory=...), or --model on the command line"
+        )
     try:
         with Budget(limit):
             model = build(builder, **spec.arguments)
@@ -172,8 +175,9 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
         if prefixed and tensors.keys().isdisjoint(expected):
             tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
     if not tensors or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
-        remedy = "write one with torch.save(model.state_dict(), path)"
-        raise ModelError(f"{path} holds no state dict; {remedy}")
+        raise ModelError(
+            f"{path} holds no state dict; write one with torch.save(model.state_dict(), path)"
+        )
     first_name: dict[int, str] = {}  # of tensors with two names, either is enough, and so are both
     names = {name: first_name.setdefault(id(t), name) for name, t in expected.items()}
     renamed = {names.get(name, name): tensor for name, tensor in tensors.items()}

@@ -53,8 +53,8 @@ def problem(value: Any, kind: Any, where: str = "") -> str | None:
 
 
 def _judge(value: Any, kind: Any) -> tuple[bool, str | None]:
-    """Whether a value is of a kind, and the kind in words. A table that reaches this point has met
-    no table, and a list no list.
+    """Whether a value is of a kind, and the kind in words. A kind that is a table or a list comes
+    here only with a value that is none.
     """
     match kind:
         case dict():
@@ -172,7 +172,9 @@ def _problem_in_step(step: dict[str, Any]) -> str | None:
 
 
 class Budget(TorchDispatchMode):
-    """Refuses to make new tensors of more numbers than allowed in all, before it makes them."""
+    """Refuses to make new tensors, before they are made, once all of them together would have more
+    numbers than allowed.
+    """
 
     def __init__(self, numbers: int) -> None:
         super().__init__()

@@ -30,7 +30,7 @@ from torch import fx, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map_only
 
-from helpers.equivalence import TOLERANCE, gap, tensors_in
+from helpers.equivalence import TOLERANCE, digest, gap, tensors_in
 from helpers.models.header import ModelError
 
 MOST_NAMED = 20  # tensors that do not fit
@@ -127,7 +127,7 @@ def _compare(
 
     Args:
         fresh, run: the settings of the twin, before it ran and after.
-        answer: how it answers otherwise, "" if it does not, None if it could not be asked.
+        answer: how it answers differently, "" if it does not, None if it could not be asked.
     """
     decisive = []
     doubtful = []
@@ -182,15 +182,14 @@ def _text(value: Any) -> str:
 
 
 def _digest(tensor: torch.Tensor) -> str:
-    """All numbers of a tensor in one: writing them down takes long, and leaves most of them out."""
+    """A tensor in a few characters: its `repr` takes long, and leaves most of the numbers out."""
     if tensor.layout != torch.strided:
         return repr(tensor)
-    content = tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
-    return f"{tensor.dtype} {tuple(tensor.shape)} #{hash(content)}"
+    return f"{tensor.dtype} {tuple(tensor.shape)} #{digest([tensor])}"
 
 
 def _another_answer(model: nn.Module, twin: nn.Module) -> str | None:
-    """How the twin answers otherwise, "" if it does not; None if no input is known for both."""
+    """How the twin answers differently, "" if it does not; None if no input is known for both."""
     try:
         network = copy.deepcopy(model).cpu().eval()
     except Exception:  # torch copies no tensor that was computed from others

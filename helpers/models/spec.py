@@ -54,8 +54,8 @@ class Spec:
 
 
 def spec_of(model: Any) -> Spec | None:
-    """The specification of a network; something of its own that is called so is none."""
-    spec = vars(model).get("spec")  # not that of what a wrapper holds
+    """The specification of a network; None if it has none, or calls something else `spec`."""
+    spec = vars(model).get("spec")  # not through a wrapper, which hands on what it holds
     return spec if isinstance(spec, Spec) else None
 
 

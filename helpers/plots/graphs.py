@@ -25,9 +25,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 from torch import fx, nn
 
+from helpers.equivalence import digest
 from helpers.graphs.operations import attribute, target_name
 from helpers.plots.layout import HALF, Layout, arrange
-from helpers.training.state import digest
 
 SAME = ""
 MADE = "made"

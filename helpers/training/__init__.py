@@ -12,10 +12,11 @@ from tqdm.auto import tqdm
 
 from helpers.allocator import kept_memory
 from helpers.dataset import Dataset, normalization_of, normalize, set_default_normalization
+from helpers.equivalence import digest
 from helpers.metrics import check_scores, device_of, evaluation_mode
 from helpers.training.config import Config, TrainingError
 from helpers.training.loop import TrainingLoop
-from helpers.training.state import TrainingState, digest
+from helpers.training.state import TrainingState
 
 AT_ONCE = 250  # images
 
@@ -68,7 +69,7 @@ def train(
         )
     set_default_normalization(cifar, model, teacher)
     check_scores(model, cifar)
-    with evaluation_mode(*([] if teacher is None else [teacher])):
+    with evaluation_mode(*filter(None, [teacher])):
         loop = TrainingLoop(model, cifar.split(), config, teacher)
         state = TrainingState(loop, checkpoint, handover, digest(model.state_dict().values()))
         validation = loop.split.validation_images, loop.split.validation_labels

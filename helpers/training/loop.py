@@ -18,7 +18,7 @@ from helpers.training.optimizers import optimizers
 from helpers.training.policy import autoaugment
 
 ALL_IMAGES_FROM = 0.875  # of the run
-WITHOUT_END = (
+NOT_FINITE = (
     "the loss is {loss} in epoch {epoch}, step {step}; these settings would come to it again:"
     " lower lr, or lower clip, and start anew with another checkpoint, since a checkpoint goes on"
     " only with the settings that it was made with"
@@ -31,7 +31,9 @@ class TrainingLoop:
     def __init__(
         self, model: nn.Module, split: Split, config: Config, teacher: nn.Module | None = None
     ):
-        """Move data to the model's device, set up the optimizers; `model` is trained in place."""
+        """Move data to the model's device, set up the optimizers; `model` is trained in place, and
+        `teacher` is put into eval mode.
+        """
         check_images(split.train_images, config)
         self.model = model
         self.config = config
@@ -84,7 +86,7 @@ class TrainingLoop:
         losses = torch.stack(losses).tolist()
         for step, loss in enumerate(losses, 1):
             if not math.isfinite(loss):
-                raise TrainingError(WITHOUT_END.format(loss=loss, epoch=epoch + 1, step=step))
+                raise TrainingError(NOT_FINITE.format(loss=loss, epoch=epoch + 1, step=step))
         return {
             "epoch": epoch + 1,
             "loss": math.fsum(losses) / len(losses),
@@ -96,7 +98,7 @@ class TrainingLoop:
     def choose(self, epoch: int, generator: torch.Generator) -> torch.Tensor:
         """The images of this epoch, in a new order; sets the weight of each.
 
-        Of the easy ones, whose last loss was below the mean, a share is skipped, and the others of
+        Of the easy ones, whose last loss was below the mean, a share is skipped, and the rest of
         them weigh more, so that the expected sum of gradients stays the same (InfoBatch, Qin et al.
         2024). In the last epochs none is skipped.
         """

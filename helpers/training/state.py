@@ -10,7 +10,6 @@ their place: it lags behind them by some 1 / (1 - ema) steps, which would be los
 import hashlib
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import asdict
 from functools import cached_property
 from itertools import chain
@@ -22,6 +21,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from helpers.equivalence import digest
 from helpers.files import write_atomically
 from helpers.training.config import Config, TrainingError
 from helpers.training.loop import TrainingLoop
@@ -47,8 +47,8 @@ class TrainingState:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """All that the end of a run depends on; of the weights that it starts with a digest, where
-        it is known.
+        """All that the outcome of a run depends on. Tensors are told by digests; that of the first
+        weights is there if it is known.
         """
         loop = self.loop
         images = digest([loop.images, loop.labels])
@@ -169,8 +169,10 @@ class TrainingState:
         """
         stored = self.settings | plain(Config()) | stored
         if stored["network"] != self.settings["network"]:
-            which = "another network, or its layers were set otherwise"
-            raise TrainingError(f"{path} belongs to {which}; choose another path")
+            raise TrainingError(
+                f"{path} belongs to another network, or its layers were set differently; choose"
+                " another path"
+            )
         changed = [name for name, now in self.settings.items() if stored[name] != now]
         if not changed:
             return
@@ -185,11 +187,3 @@ class TrainingState:
 def plain(config: Config) -> dict[str, Any]:
     """The settings as JSON gives them back."""
     return json.loads(json.dumps(asdict(config)))
-
-
-def digest(tensors: Iterable[torch.Tensor]) -> str:
-    """Tells one list of tensors from another."""
-    found = hashlib.sha256()
-    for tensor in tensors:
-        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return found.hexdigest()[:16]
