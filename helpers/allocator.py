@@ -11,19 +11,19 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Names from glibc's malloc.h; mallopt returns 0 where an option is unknown. The first has its
-# default value. Thresholds grow with use up to those here, but no longer once an option was set: so
-# they are set to where they would have come.
+# Names from glibc's malloc.h.
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 M_MMAP_MAX = -4
+# What the options are set to at the end. The first is a default. The two thresholds are as high as
+# glibc raises them with use, because it raises them no more once an option was set.
 GROWN = {M_MMAP_MAX: 65536, M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 64 << 20}
 NEVER = 2**31 - 1
 # The same for the whole process, from its environment.
 WHOLE_PROCESS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(NEVER)}
 
 try:
-    libc = ctypes.CDLL("libc.so.6")  # so it is called where it is glibc
+    libc = ctypes.CDLL("libc.so.6")  # only glibc has this name
 except OSError:
     libc = None
 if WHOLE_PROCESS.items() <= os.environ.items():

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from helpers.dataset import CIFAR10, Normalization, normalize
 
-PADDING = 4
+PADDING = 4  # how far a crop may move, in pixels
 Policy = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 
 
@@ -20,7 +20,6 @@ def training_batch(
     epoch: int,
     generator: torch.Generator,
     size: int | None = None,
-    padding: int = PADDING,
     cutout: int = 0,
     policy: Policy | None = None,
     normalization: Normalization = CIFAR10,
@@ -34,7 +33,6 @@ def training_batch(
         epoch: counts from 0; every image is flipped in every other epoch.
         generator: the source of all randomness here, on the images' device.
         size: side of the result, since smaller images train faster; None leaves it as it is.
-        padding: how far a crop may move.
         cutout: side of the square that is blanked; 0 for none.
         policy: what else happens to the uint8 batch, such as `training.policy.autoaugment`.
         normalization: what the network takes.
@@ -43,7 +41,7 @@ def training_batch(
     Returns:
         float32 (B, C, size, size), channels last in memory.
     """
-    batch = random_crop(images[indices], padding, generator)
+    batch = random_crop(images[indices], PADDING, generator)
     if mirror:
         batch = alternating_flip(batch, indices, epoch)
     if policy is not None:

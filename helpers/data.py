@@ -70,7 +70,7 @@ def load_cifar10(source: str = "auto") -> Dataset:
                 return load_local(data_folder())
             return fetch(name, another_is_left=position + 1 < len(attempts))
         except DataError as error:
-            # A folder to download into may be empty.
+            # Nothing stands in for what lies in CIFAR10_DIR; an empty folder waits for a download.
             is_target = source == "auto" and data_folder().exists() and not copies_in(data_folder())
             named = name == "local" and os.environ.get("CIFAR10_DIR") and not is_target
             if source == name or named:
@@ -114,8 +114,9 @@ def fetch(name: str, another_is_left: bool) -> Dataset:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / "cifar10.lock").acquire()
     except OSError as error:
-        remedy = "set CIFAR10_DIR to a folder you can write to"
-        raise DataError(f"{folder}: {error.strerror or error}; {remedy}") from error
+        raise DataError(
+            f"{folder}: {error.strerror or error}; set CIFAR10_DIR to a folder you can write to"
+        ) from error
     with lock:
         if copies_in(folder) != before:  # another process has fetched one while this one waited
             return load_local(folder)
@@ -136,8 +137,10 @@ def verified(path: Path, expected: str, remedy: str) -> Arrays:
     arrays = read(path)
     digest = fingerprint(arrays)
     if digest != expected:
-        both = f"is {digest[:16]}…, expected {expected[:16]}…"
-        raise DataError(f"{path}: SHA-256 of the decoded arrays {both}; {remedy}")
+        raise DataError(
+            f"{path}: SHA-256 of the decoded arrays is {digest[:16]}…, expected"
+            f" {expected[:16]}…; {remedy}"
+        )
     return arrays
 
 

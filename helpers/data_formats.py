@@ -52,12 +52,15 @@ def read(path: Path) -> Arrays:
             if names := sorted(name for name in members if Path(name).match(first)):
                 return Arrays(*map(np.ascontiguousarray, decoder(members, names)))
     except Exception as error:  # damage shows in many ways
-        reason = f"{type(error).__name__}: {error}"
-        damaged = f"{path} is damaged or not CIFAR-10 ({reason})"
-        raise DataError(f"{damaged}; delete it and fetch it again") from error
+        raise DataError(
+            f"{path} is damaged or not CIFAR-10 ({type(error).__name__}: {error}); delete it and"
+            " fetch it again"
+        ) from error
     names = ", ".join(sorted(members)[:5]) or "nothing"
-    wanted = "data_batch_* and test_batch files, PNG batches or an npz"
-    raise DataError(f"{path} holds no CIFAR-10 in a known form (found: {names}); expected {wanted}")
+    raise DataError(
+        f"{path} holds no CIFAR-10 in a known form (found: {names}); expected data_batch_* and"
+        " test_batch files, PNG batches or an npz"
+    )
 
 
 def members_of(path: Path) -> dict[str, bytes]:
@@ -77,8 +80,9 @@ class NumbersOnly(pickle.Unpickler):
         """Refuse every name that is not part of a NumPy array."""
         module = module.replace("numpy.core", "numpy._core")
         if f"{module}.{name}" not in PARTS_OF_ARRAYS:
-            asked = f"{module}.{name}"
-            raise pickle.UnpicklingError(f"the file asks for {asked}, which no image batch needs")
+            raise pickle.UnpicklingError(
+                f"the file asks for {module}.{name}, which no image batch needs"
+            )
         return super().find_class(module, name)
 
 
@@ -125,5 +129,7 @@ def write_npz(arrays: Arrays, path: Path) -> None:
         np.savez(content, **arrays._asdict())
         write_atomically(path, content.getvalue())
     except OSError as error:
-        remedy = "free some space, or set CIFAR10_DIR to a folder you can write to"
-        raise DataError(f"cannot write {path} ({error.strerror}); {remedy}") from error
+        raise DataError(
+            f"cannot write {path} ({error.strerror}); free some space, or set CIFAR10_DIR to a"
+            " folder you can write to"
+        ) from error

@@ -101,10 +101,11 @@ def normalize(
     """
     channels = len(normalization.mean)
     if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != channels:
-        expected = f"normalize: expected uint8 images of shape (N, {channels}, H, W)"
-        advice = "give `normalization` for other channels; normalised images need no second pass"
-        got = f"{images.dtype} {tuple(images.shape)}"
-        raise DataError(f"{expected}, got {got}: {advice}")
+        raise DataError(
+            f"normalize: expected uint8 images of shape (N, {channels}, H, W), got {images.dtype}"
+            f" {tuple(images.shape)}: give `normalization` for other channels; normalised images"
+            " need no second pass"
+        )
     mean, deviation = torch.tensor(normalization, dtype=dtype, device=images.device)[
         ..., None, None
     ]
@@ -161,12 +162,15 @@ def from_arrays(
     labels = [torch.as_tensor(part) for part in (train_labels, test_labels)]
     for part in labels:
         if part.dim() != 1 or bool((part != part.long()).any()):
-            form = f"{part.dtype} {tuple(part.shape)}"
-            raise DataError(f"{name}: labels are {form}; expected a whole number per image")
+            raise DataError(
+                f"{name}: labels are {part.dtype} {tuple(part.shape)}; expected a whole number per"
+                " image"
+            )
     train, test = images
     if not len(train) or not len(test):
-        counts = f"{len(train)} training and {len(test)} test images"
-        raise DataError(f"{name}: there are {counts}; both need some")
+        raise DataError(
+            f"{name}: there are {len(train)} training and {len(test)} test images; both need some"
+        )
     classes = tuple(
         classes or map(str, range(1 + max(int(part.max()) for part in labels if len(part))))
     )
@@ -228,9 +232,11 @@ def from_folder(
         height, width = images[0].shape[:2]
         # Not after the loop: photos of a phone would fill the memory before.
         if images[-1].shape != images[0].shape:
-            this = f"{path} has {images[-1].shape[1]} x {images[-1].shape[0]} pixels"
-            remedy = "give one size for all: size=64, on the command line --input-size 64"
-            raise DataError(f"{this}, the first image {width} x {height}; {remedy}")
+            raise DataError(
+                f"{path} has {images[-1].shape[1]} x {images[-1].shape[0]} pixels, the first image"
+                f" {width} x {height}; give one size for all: size=64, on the command line"
+                " --input-size 64"
+            )
     stacked = torch.from_numpy(np.stack(images)).movedim(3, 1).contiguous()
     if normalization is None and bool((stacked == stacked[:, :1]).all()):
         stacked = stacked[:, :1].contiguous()
@@ -253,8 +259,9 @@ def _files_by_class(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list
             raise DataError(f"{folder}: the class {name!r} is in only one of train and {test.name}")
         return parts
     if any((folder / "train").glob("*/")):
-        remedy = "call the folder of the test images so"
-        raise DataError(f"{folder} has train, but neither test nor val; {remedy}")
+        raise DataError(
+            f"{folder} has train, but neither test nor val; call the folder of the test images so"
+        )
     parts = {}, {}
     for name, files in classes_in(folder, fewest=2).items():
         order = np.random.RandomState(0).permutation(len(files))
@@ -267,23 +274,28 @@ def _files_by_class(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list
 def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:
     """The images of each class in a folder, in the order of their names."""
     if not folder.is_dir():
-        expected = "expected one that holds a folder of images for each class"
-        raise DataError(f"{folder} is no folder; {expected}")
+        raise DataError(
+            f"{folder} is no folder; expected one that holds a folder of images for each class"
+        )
     visible = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")]
     # By their names as texts: Windows compares paths without case.
     classes = sorted(visible, key=lambda path: path.name)
     if len(classes) < 2:
-        expected = "expected one for each class, two or more"
-        raise DataError(f"{folder} holds {len(classes)} folders; {expected}")
+        raise DataError(
+            f"{folder} holds {len(classes)} folders; expected one for each class, two or more"
+        )
     inside = [sorted(p.name for p in one.iterdir() if p.is_dir()) for one in classes]
     if len(inside[0]) > 1 and all(folders == inside[0] for folders in inside):
-        parts = f"{classes[0].name} and {classes[1].name}"
-        raise DataError(f"{folder}: {parts} look like parts; call them train and test")
+        raise DataError(
+            f"{folder}: {classes[0].name} and {classes[1].name} look like parts; call them train"
+            " and test"
+        )
     images = {path.name: _images_in(path) for path in classes}
     for name, files in images.items():
         if len(files) < fewest:
-            counts = f"the class has {len(files)} images, and needs {fewest} or more"
-            raise DataError(f"{folder / name}: {counts}")
+            raise DataError(
+                f"{folder / name}: the class has {len(files)} images, and needs {fewest} or more"
+            )
     return images
 
 
@@ -299,13 +311,15 @@ def pixels(path: Path, size: int | None, mode: str) -> np.ndarray:
     try:
         with Image.open(path) as image:
             if image.mode[0] in "IF":
-                wanted = "8 bits per channel are expected"
-                raise ValueError(f"it is of the mode {image.mode}, and {wanted}")
+                raise ValueError(
+                    f"it is of the mode {image.mode}, and 8 bits per channel are expected"
+                )
             image = ImageOps.exif_transpose(image).convert(mode)  # a phone notes how it was held
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = " ".join(str(error).split())
-        remedy = "remove it, or save it again"
-        raise DataError(f"{path} cannot be used as an image ({reason}); {remedy}") from error
+        raise DataError(
+            f"{path} cannot be used as an image ({reason}); remove it, or save it again"
+        ) from error
     if size:
         image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
     return np.atleast_3d(image)

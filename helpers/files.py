@@ -24,7 +24,7 @@ def write_atomically(path: Path, content: bytes | str) -> Path:
 
 
 def move(part: Path, path: Path) -> None:
-    """Move a file into place; again and again on Windows, where a virus scanner may hold it."""
+    """Move a file into place, in several tries on Windows, where a virus scanner may hold it."""
     for seconds in (0.1, 0.5, 2) if os.name == "nt" else ():
         with suppress(PermissionError):
             return os.replace(part, path)

@@ -90,26 +90,31 @@ def check_scores(model: nn.Module, dataset: Dataset) -> None:
         if image.shape[1] == 1:
             reason += "; for grey images in three channels give a normalization of three numbers"
             reason += " (--mean, --deviation)"
-        refused = f"the network does not take images of {tuple(image.shape[1:])}"
-        raise MeasurementError(f"{refused}: {reason}") from error
+        raise MeasurementError(
+            f"the network does not take images of {tuple(image.shape[1:])}: {reason}"
+        ) from error
     shape = tuple(getattr(scores, "shape", ()))
     wanted = (1, len(dataset.classes))
     if shape != wanted:
         what = f"an answer of shape {shape}" if shape else type(scores).__name__
-        got = f"the network gives {what} for one image, and {dataset.name} has {wanted[1]} classes"
-        needs = "accuracy, fine-tuning and the choice of scales need one score per class"
         raise MeasurementError(
-            f"{got}: {needs}, of shape {wanted}; regression and detection have none"
+            f"the network gives {what} for one image, and {dataset.name} has {wanted[1]} classes:"
+            " accuracy, fine-tuning and the choice of scales need one score per class, of shape"
+            f" {wanted}; regression and detection have none"
         )
 
 
 def faster_format(
     images: torch.Tensor, *models: nn.Module, teacher: nn.Module | None = None
 ) -> torch.memory_format:
-    """Put models, in place, in channels_last, where convolutions are faster, if a forward works.
+    """Put models, in place, into channels_last memory, in which convolutions are faster, if all of
+    them run there.
 
     Args:
-        teacher: asked as well, and left as it is.
+        teacher: it has to run there as well, and is left as it is.
+
+    Returns:
+        The format in which the models are now.
     """
     asked = (*models, *filter(None, [teacher]))
     tensors = [t for model in models for t in chain(model.parameters(), model.buffers())]
@@ -218,12 +223,10 @@ def _count(model: nn.Module, example_input: torch.Tensor) -> _CounterMode:
 def latency(
     model: nn.Module,
     example_input: torch.Tensor,
-    threads: int | None = None,
-    runs: int = 30,
-    warmup: int = 5,
+    **settings: int | None,
 ) -> tuple:
-    """The row that `compare_latency` gives one network."""
-    table = compare_latency({"it": model}, example_input, threads, runs, warmup)
+    """The row that `compare_latency` gives one network, with the same settings."""
+    table = compare_latency({"it": model}, example_input, **settings)
     return next(table.itertuples(index=False))
 
 
@@ -250,13 +253,16 @@ def compare_latency(
         `speedup` against the first.
     """
     if runs < 3 or warmup < 1 or (threads is not None and threads < 1):
-        needs = "a median needs 3 runs or more, after 1 warm-up or more, on 1 thread or more"
-        got = f"runs={runs}, warmup={warmup}, threads={threads}"
-        raise MeasurementError(f"{needs}; got {got}")
+        raise MeasurementError(
+            "a median needs 3 runs or more, after 1 warm-up or more, on 1 thread or more; got"
+            f" runs={runs}, warmup={warmup}, threads={threads}"
+        )
     for name, model in candidates.items():
         if getattr(model, "mode", None) == "simulated":
-            remedy = "set its mode to 'kernel' to time it"
-            raise MeasurementError(f"{name} computes in float what int8 stands for: {remedy}")
+            raise MeasurementError(
+                f"{name} computes in float what int8 stands for: set its mode to 'kernel' to time"
+                " it"
+            )
     taken: dict[str, list[float]] = {name: [] for name in candidates}
     # A GPU goes on computing after the call has returned.
     wait = torch.cuda.synchronize if example_input.is_cuda else lambda: None

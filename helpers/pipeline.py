@@ -122,15 +122,16 @@ def refuse_another_run(folder: Path, pruned: nn.Module, epochs: int) -> None:
     """Refuse a folder in which another run was; the files of two runs would be a mixture."""
     stages = ("pruned", "fine-tuned", "quantized")
     held = [stage for stage in stages if (folder / f"{stage}.safetensors").exists()]
-    another = bool(held) and "pruned" not in held
+    same = False
     if "pruned" in held:
         before = load_file(folder / "pruned.safetensors")
         now = models.untied_state(pruned)
-        same = all(name in before and torch.equal(now[name], before[name]) for name in now)
-        another = before.keys() != now.keys() or not same
-    if another or (not epochs and "fine-tuned" in held):
-        found = f"{folder} holds another network, or this one with other settings"
-        raise models.ModelError(f"{found}: choose a new folder")
+        equal = (torch.equal(now[name], before[name]) for name in now)
+        same = before.keys() == now.keys() and all(equal)
+    if (held and not same) or (not epochs and "fine-tuned" in held):
+        raise models.ModelError(
+            f"{folder} holds another network, or this one with other settings: choose a new folder"
+        )
 
 
 def as_saveable(model: nn.Module, dataset: Dataset) -> nn.Module:

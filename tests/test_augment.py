@@ -48,11 +48,12 @@ def test_cut_out_blanks_one_square_per_image():
     assert torch.equal((out == 0).all(1), (out == 0).any(1))
 
 
-def test_a_batch_is_normalised_and_channels_last():
-    batch = training_batch(images(), torch.arange(8), 0, generator(), padding=0)
+def test_a_batch_is_normalised_and_channels_last(monkeypatch):
+    monkeypatch.setattr("helpers.augment.PADDING", 0)
+    batch = training_batch(images(), torch.arange(8), 0, generator())
     assert batch.shape == (8, 3, 32, 32)
     assert batch.is_contiguous(memory_format=torch.channels_last)
     expected = normalize(alternating_flip(images()[:8], torch.arange(8), 0))
     torch.testing.assert_close(batch, expected.contiguous(memory_format=torch.channels_last))
-    unmirrored = training_batch(images(), torch.arange(8), 0, generator(), padding=0, mirror=False)
+    unmirrored = training_batch(images(), torch.arange(8), 0, generator(), mirror=False)
     torch.testing.assert_close(unmirrored.contiguous(), normalize(images()[:8]))
