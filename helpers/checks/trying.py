@@ -59,9 +59,11 @@ def failure_on(item: Item, function: Callable, case: Case) -> Failure | None:
             takes.bind(**case.inputs)
         except TypeError:
             names = ", ".join(case.inputs)
-            called = f"It is called with the arguments {names}, but yours takes {takes}"
-            return Failure(f"{called}: keep the exercise's names.")
-    where = f"{case.label}{told(case.inputs)}"
+            return Failure(
+                f"It is called with the arguments {names}, but yours takes {takes}: keep the"
+                " exercise's names."
+            )
+    where = f"{case.label}{in_words(case.inputs)}"
     expected = item.oracle(case.inputs, case.probe)
     given = copy_tree(case.inputs)
     try:
@@ -96,8 +98,8 @@ def failure_on(item: Item, function: Callable, case: Case) -> Failure | None:
     return None
 
 
-def told(inputs: dict[str, Tree]) -> str:
-    """The inputs in a few words; nothing where one of them would fill the screen."""
+def in_words(inputs: dict[str, Tree]) -> str:
+    """The inputs in brackets, dots for a long one; nothing where all would fill the screen."""
     parts = []
     for name, value in inputs.items():
         if isinstance(value, torch.Tensor):

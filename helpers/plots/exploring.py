@@ -17,8 +17,10 @@ def explore(draw: Callable[..., Figure], alt: str, **ranges: tuple[float, float,
         ranges: name of the argument -> (lowest, start, highest).
     """
     if os.environ.get("COURSE_HEADLESS"):
-        how = f"Run this cell in JupyterLab to get sliders for {', '.join(ranges)}."
-        print(f"{how} The figure above shows the same without them.")
+        print(
+            f"Run this cell in JupyterLab to get sliders for {', '.join(ranges)}. The figure above"
+            " shows the same without them."
+        )
         return
     import ipywidgets as widgets  # slow to import, and of no use when headless
 

@@ -30,8 +30,8 @@ def interactive(name: str, data: dict[str, Any], alt: str, still: Figure | None 
             a lesson has the same figure twice.
         data: what the figure computes with: numbers, texts, lists, dictionaries and tensors.
         alt: one or two sentences that say what the figure shows to somebody who cannot see it.
-        still: shown where scripts do not run; else the picture of this name
-            beside the module.
+        still: shown where scripts do not run; None takes the picture of this name that lies beside
+            the module.
     """
     if not alt.strip():
         raise ValueError(f"figure {name!r} has no alternative text; say what it shows")

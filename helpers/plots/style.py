@@ -97,10 +97,11 @@ def show(figure: Figure, name: str, alt: str) -> None:
         alt: one or two sentences that say what the figure shows to somebody who cannot see it.
     """
     if not alt.strip():
-        remedy = "say in a sentence what it shows"
-        raise ValueError(f"figure {name!r} has no alternative text; {remedy}")
+        raise ValueError(
+            f"figure {name!r} has no alternative text; say in a sentence what it shows"
+        )
     picture = png(figure)
-    # All is in its place now, and to work that out again takes as long as drawing.
+    # All is in its place now; the SVG need not have it worked out again, which takes long.
     figure.set_layout_engine("none")
     with contextlib.suppress(OSError):  # the notebook gets its figure even if no file can be kept
         FIGURES.mkdir(parents=True, exist_ok=True)

@@ -354,7 +354,7 @@ def test_what_a_mistake_changes_stands_once_in_the_solution():
     ],
 )
 def test_inputs_are_shown_when_they_are_small(inputs, shown):
-    assert trying.told(inputs).replace("1.0,", "1,") == shown
+    assert trying.in_words(inputs).replace("1.0,", "1,") == shown
 
 
 def test_a_process_waits_before_the_first_answer_is_right_and_ends_with_the_lessons(folder):
