@@ -16,7 +16,6 @@ from helpers.provenance import provenance
 CALIBRATION_IMAGES = 1024
 LATENCY_BATCHES = (1, 128)
 STEPS_PER_EPOCH = 20  # or nearly: with few images, batches of 128 teach nothing
-FINETUNING = training.Config(epochs=5, lr=0.02, ema=0.99, distill=0.7)
 
 
 @dataclass(frozen=True)
@@ -93,8 +92,9 @@ def compress(
         finish("dense", stages["dense"])
         finish("pruned", small)
         if finetune_epochs:
-            batch = min(FINETUNING.batch_size, max(8, len(dataset.train_images) // STEPS_PER_EPOCH))
-            config = replace(FINETUNING, epochs=finetune_epochs, seed=seed, batch_size=batch)
+            config = training.FINETUNING
+            batch = min(config.batch_size, max(8, len(dataset.train_images) // STEPS_PER_EPOCH))
+            config = replace(config, epochs=finetune_epochs, seed=seed, batch_size=batch)
             student = copy.deepcopy(small)
             state = folder and folder / "finetuning.state"
             training.finetune(student, dataset, stages["dense"], config, state, progress)

@@ -199,6 +199,7 @@ class Recorder(fx.Tracer):
                 for i in range(len(value))
             ]
             return (Sizes if isinstance(value, torch.Size) else type(value))(items)
+        # A yes or no about a tensor is plain; one about sizes stays tied to them, for pruning.
         if isinstance(value, bool) and any(
             isinstance(self.values[source], torch.Tensor) for source in node.all_input_nodes
         ):

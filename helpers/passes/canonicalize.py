@@ -23,7 +23,9 @@ from helpers.graphs.layers import channel_axis, convert, output_channels, rank, 
 from helpers.graphs.operations import CONVS, FOLDABLE, REQUIRED, TRANSPOSED, called_module
 from helpers.passes.folder import Pass
 
+# Questions about sizes; "getitem" may take one out of x.size().
 SIZES = ("shape", "size", "sym_size", "ndim", "dim", "getitem")
+# The message of the one assertion about the input, by which it is also found again.
 RANK = "it takes an input of as many dimensions as the example has"
 
 

@@ -1,6 +1,7 @@
 """Training, fine-tuning and evaluation: resumable, seeded, on CPU or GPU."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from helpers.allocator import kept_memory
 from helpers.dataset import Dataset, normalization_of, normalize, set_default_normalization
 from helpers.equivalence import digest
 from helpers.metrics import check_scores, device_of, evaluation_mode
-from helpers.training.config import Config, TrainingError
+from helpers.training.config import FINETUNING, Config, TrainingError
 from helpers.training.loop import TrainingLoop
 from helpers.training.state import TrainingState
 
@@ -111,9 +112,8 @@ def finetune(
     The network has usually lost some accuracy (pruned, quantized), and the teacher is what it was
     before.
     """
-    config = config or Config(
-        epochs=5, lr=0.02, ema=0.99, distill=0.7 if teacher is not None else 0.0
-    )
+    if config is None:
+        config = FINETUNING if teacher is not None else replace(FINETUNING, distill=0.0)
     return train(model, cifar, config, checkpoint, teacher, progress)
 
 
