@@ -41,10 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
             f"  {result.n:,} images); the file states"
             f" {'nothing' if stated is None else f'{stated:.2%}'}"
         )
-        parameters, macs = (
-            metrics.count_parameters(structure),
-            metrics.count_macs(structure, torch.zeros(1, *shape)),
-        )
+        parameters = metrics.count_parameters(structure)
+        macs = metrics.count_macs(structure, torch.zeros(1, *shape))
         print(f"  {parameters:,} parameters, {macs:,} multiply-adds, {path.stat().st_size:,} bytes")
         mode = f", computed in mode {model.mode!r}" if quantized else ""
         conditions = (
