@@ -223,10 +223,12 @@ def _count(model: nn.Module, example_input: torch.Tensor) -> _CounterMode:
 def latency(
     model: nn.Module,
     example_input: torch.Tensor,
-    **settings: int | None,
+    threads: int | None = None,
+    runs: int = 30,
+    warmup: int = 5,
 ) -> tuple:
-    """The row that `compare_latency` gives one network, with the same settings."""
-    table = compare_latency({"it": model}, example_input, **settings)
+    """The row that `compare_latency` gives one network."""
+    table = compare_latency({"it": model}, example_input, threads, runs, warmup)
     return next(table.itertuples(index=False))
 
 
