@@ -487,6 +487,8 @@ def test_a_reader_s_own_networks_have_a_colour_of_their_own(browser, monkeypatch
     assert colours[-1] == "var(--bad)" and colours.count("var(--bad)") == 1
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_slides_show_the_living_figure_and_the_report_its_picture(browser, tmp_path):
     name = "01-window"
     shown = nbformat.v4.new_output(

@@ -215,6 +215,9 @@ def remove_dead(graph_module):
 #   `node.target.endswith("_") and node.args[0].op != "placeholder")`
 # - what has a whole number stays: `not node.users and` ->
 #   `not node.users and not any(isinstance(a, int) for a in node.args) and`
+# - the mode of the module around it counts, too: `and module.training` ->
+#   `and module.training and ("." not in node.target
+#   or graph_module.get_submodule(node.target.rpartition(".")[0]).training)`
 
 
 # %% remove_dead wrong: asks each reader as often as paths lead to it: no box has time for that
@@ -347,6 +350,9 @@ def remove_identities(graph_module):
 # - what stands between an input and the output stays: `isinstance(module, nn.Identity) or off:` ->
 #   `(isinstance(module, nn.Identity) or off) and not (node.args[0].op == "placeholder" and
 #   any(n.op == "output" for n in node.users)):`
+# - dropouts of probability 0 go in any mode: `not module.training` ->
+#   `(not module.training or module.p == 0)`
+# - dropouts of probability 0 stay: `not module.training` -> `not module.training and module.p > 0`
 
 
 # %% merge_repeats right: compares pairs

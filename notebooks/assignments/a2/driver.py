@@ -97,8 +97,9 @@ def _layer(layer):
         bn.weight.data, bn.bias.data = layer["weight"], layer["bias"]
         bn.running_mean, bn.running_var = layer["running_mean"], layer["running_var"]
         return bn.train(layer["training"])
-    plain = {"relu": nn.ReLU, "identity": nn.Identity, "dropout": nn.Dropout}
-    return plain[kind]().train(layer["training"])
+    if kind == "dropout":
+        return nn.Dropout(layer.get("p", 0.5)).train(layer["training"])
+    return {"relu": nn.ReLU, "identity": nn.Identity}[kind]().train(layer["training"])
 
 
 def describe(graph_module):

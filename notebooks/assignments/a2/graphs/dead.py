@@ -91,7 +91,8 @@ def layers_in_both_modes(rng):
         "x input; d layer n x; b function relu x; s layer t b; e layer p x; f layer c x; "
         "g layer r x; h layer i x; a function mul x $; out output a"
     )
-    return case(rng, "layers in both modes", layers, nodes, removed=[*"defgh"])
+    named = {"t": "block.norm"}
+    return case(rng, "layers in both modes", layers, nodes, named, removed=[*"defgh"])
 
 
 def long_dead_chain(rng):

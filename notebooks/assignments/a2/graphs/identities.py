@@ -13,6 +13,7 @@ def identity_edges(rng):
     """What is easily forgotten."""
     return [
         asleep(dropout_in_training(rng)),
+        dropouts_of_nothing(rng),
         two_inputs_and_a_branch(rng),
         several_readers(rng),
         called_twice(rng),
@@ -45,6 +46,12 @@ def dropout_in_training(rng):
     layers = {"p": ACTIVE_DROPOUT, "q": DROPOUT}
     nodes = "x input; a function mul x $; p layer p a; q layer q p; out output q"
     return case(rng, "dropout in training mode", layers, nodes, removed=["q"])
+
+
+def dropouts_of_nothing(rng):
+    layers = {"p": ACTIVE_DROPOUT | {"p": 0.0}, "q": DROPOUT | {"p": 0.0}}
+    nodes = "x input; a function mul x $; p layer p a; q layer q p; out output q"
+    return case(rng, "dropouts of probability 0", layers, nodes, removed=["q"])
 
 
 def two_inputs_and_a_branch(rng):

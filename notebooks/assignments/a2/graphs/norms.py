@@ -124,8 +124,8 @@ def activation_in_between(rng, layers):
 
 def norm_in_training(rng, layers):
     reasons = {"b": "training"}
-    label = "a norm in training mode"
-    return asleep(case(rng, label, layers, PAIR, reasons=reasons, removed=[]))
+    label, named = "a norm in training mode", {"n": "block.norm"}  # the block is in evaluation mode
+    return asleep(case(rng, label, layers, PAIR, named, reasons=reasons, removed=[]))
 
 
 def norm_of_an_input(rng, layers):
