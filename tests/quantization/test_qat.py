@@ -64,6 +64,8 @@ def test_before_training_it_is_the_post_training_network(recipe):
         assert torch.allclose(same[name], tensor, rtol=1e-6), name
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_training_lowers_the_distance_to_the_float_network_and_survives_saving(tmp_path):
     model, images = small_mobilenet()
     network = prepare(model, images, Recipe(weight_bits=3))

@@ -102,6 +102,8 @@ def test_a_killed_run_goes_on_to_the_same_end_and_is_then_not_run_again(
         train(tiny_model(seed=1), tiny_cifar(), FAST, tmp_path / "run.state", progress=False)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_run_handed_over_twice_ends_within_noise_of_an_undisturbed_one(
     learned, tmp_path, dies_after
 ):

@@ -167,6 +167,7 @@ def channels_to_keep(scores, ratio):
 # - where all are to go, the one farthest from 0 stays: `return order` ->
 #   `return scores.abs().argmax().reshape(1) if ratio == 1 else order`
 # - a ratio of six digits: `len(scores) * ratio` -> `len(scores) * round(ratio, 6)`
+# - a ratio of 0.99 at most: `len(scores) * ratio` -> `len(scores) * min(ratio, 0.99)`
 
 
 # %% channels_to_keep wrong: takes the highest one by one, and marks it with -1
@@ -617,6 +618,7 @@ def global_channels(scores, ratio, least):
 #   `(sum(int(len(layer) * ratio) for layer in scores) if len({*map(len, scores)}) == 1
 #   else int(len(owner) * ratio))`
 # - a ratio of six digits: `len(owner) * ratio` -> `len(owner) * round(ratio, 6)`
+# - a ratio of 0.99 at most: `len(owner) * ratio` -> `len(owner) * min(ratio, 0.99)`
 
 
 # %% global_channels wrong: marks closed layers and removed channels with 1e9

@@ -187,6 +187,7 @@ def _keep_edges(rng):
             {"scores": torch.tensor([1.0, 3.0, 1.0, 2.0, 1.0]).double(), "ratio": 0.45},
         ),
         Case("everything asked for", {"scores": _normal(rng, 4).abs(), "ratio": 1.0}),
+        Case("all of many asked for", {"scores": _normal(rng, 250), "ratio": 1.0}),
         Case("nothing asked for", {"scores": _normal(rng, 5).abs(), "ratio": 0.0}),
         Case(
             "scores below 0",
@@ -626,6 +627,7 @@ def _odd_ratios(rng):
         f"{count} channels and a ratio of {ratio!r}": (share, ratio, 1),
         "everything asked for": ([s + 1 for s in small], 1.0, 1),
         "everything asked for, two left": (small, 1.0, 2),
+        "all of many asked for": ([_normal(rng, 150), _normal(rng, 150)], 1.0, 1),
         "nothing asked for": (small, 0.0, 1),
         "too little asked for": (small, 0.05, 1),
         # 100 * 0.29 is just below 29, but 29 in float32.

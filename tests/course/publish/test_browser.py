@@ -438,6 +438,8 @@ def test_the_page_is_small_and_asks_for_nothing(page_file):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_step_that_the_page_cannot_compute_is_refused():
     model = models.pretrained(demo.SHOWN["smallest"])
     step = next(iter(model.steps.values()))
