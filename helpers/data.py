@@ -22,10 +22,10 @@ from helpers.dataset import (  # noqa: F401  (offered here, too)
     Dataset,
     Normalization,
     from_arrays,
-    from_folder,
     normalize,
 )
 from helpers.download import FETCHERS
+from helpers.image_folders import from_folder  # noqa: F401
 
 FULL_SHA256 = "32e5966899bde482c0ef7d076bf69809b4b1488c806f657a814cfca4646ec493"
 # 1,000 + 1,000 images; those that `split` sets aside are among those it sets aside of all 50,000.

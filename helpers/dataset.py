@@ -1,15 +1,11 @@
-"""Labelled images in memory, of any size, channels and classes: from arrays or from a folder."""
+"""Labelled images in memory, of any size, channels and classes."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
-from torchvision.datasets.folder import IMG_EXTENSIONS
 
 
 class DataError(ValueError):
@@ -197,129 +193,3 @@ def measured(images: torch.Tensor) -> Normalization:
     deviation = (shares @ values.square() - mean.square()).clamp(min=1 / 255**2).sqrt()
     mean, deviation = torch.stack([mean, deviation]).round(decimals=4).tolist()
     return Normalization(tuple(mean), tuple(deviation))
-
-
-def from_folder(
-    folder: str | Path,
-    size: int | None = None,
-    normalization: Normalization | None = None,
-    mirror: bool = True,
-) -> Dataset:
-    """A data set of your own from a folder with one folder per class, as torchvision's
-    `ImageFolder` takes it.
-
-    Args:
-        folder: holds `train` and `test` (or `val`) with a folder for each class, or the folders of
-            the classes themselves: then a fifth of each class, always the same one, is for the
-            test.
-        size: bring every image to this side: the shorter side is scaled to it, the middle is cut
-            out. Without it images stay as they are, and must all have the same size.
-        normalization: what the network was trained with, with one number or three, which decides on
-            grey or colour; without it images are grey if all of them are, and it is measured on the
-            training images.
-        mirror: as in `from_arrays`.
-
-    Raises:
-        DataError: a class without images, an unreadable image, images of several sizes: names the
-            file or folder.
-    """
-    folder = Path(folder).expanduser()
-    train, test = _files_by_class(folder)
-    mode = "L" if normalization and len(normalization.mean) == 1 else "RGB"
-    images: list[np.ndarray] = []
-    for path in (path for part in (train, test) for files in part.values() for path in files):
-        images.append(pixels(path, size, mode))
-        height, width = images[0].shape[:2]
-        # Not after the loop: photos of a phone would fill the memory before.
-        if images[-1].shape != images[0].shape:
-            raise DataError(
-                f"{path} has {images[-1].shape[1]} x {images[-1].shape[0]} pixels, the first image"
-                f" {width} x {height}; give one size for all: size=64, on the command line"
-                " --input-size 64"
-            )
-    stacked = torch.from_numpy(np.stack(images)).movedim(3, 1).contiguous()
-    if normalization is None and bool((stacked == stacked[:, :1]).all()):
-        stacked = stacked[:, :1].contiguous()
-    labels = [
-        torch.arange(len(part)).repeat_interleave(torch.tensor([len(f) for f in part.values()]))
-        for part in (train, test)
-    ]
-    parts = stacked.split([len(labels[0]), len(labels[1])])
-    return from_arrays(
-        parts[0], labels[0], parts[1], labels[1], tuple(train), normalization, folder.name, mirror
-    )
-
-
-def _files_by_class(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
-    """The files of each class for training, and for the test."""
-    test = next((folder / name for name in ("test", "val") if (folder / name).is_dir()), None)
-    if test is not None and (folder / "train").is_dir():
-        parts = classes_in(folder / "train"), classes_in(test)
-        for name in sorted(parts[0].keys() ^ parts[1].keys()):
-            raise DataError(f"{folder}: the class {name!r} is in only one of train and {test.name}")
-        return parts
-    if any((folder / "train").glob("*/")):
-        raise DataError(
-            f"{folder} has train, but neither test nor val; call the folder of the test images so"
-        )
-    parts = {}, {}
-    for name, files in classes_in(folder, fewest=2).items():
-        order = np.random.RandomState(0).permutation(len(files))
-        kept = len(files) - max(1, round(len(files) / 5))
-        parts[0][name] = [files[at] for at in sorted(order[:kept])]
-        parts[1][name] = [files[at] for at in sorted(order[kept:])]
-    return parts
-
-
-def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:
-    """The images of each class in a folder, in the order of their names."""
-    if not folder.is_dir():
-        raise DataError(
-            f"{folder} is no folder; expected one that holds a folder of images for each class"
-        )
-    visible = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")]
-    # By their names as texts: Windows compares paths without case.
-    classes = sorted(visible, key=lambda path: path.name)
-    if len(classes) < 2:
-        raise DataError(
-            f"{folder} holds {len(classes)} folders; expected one for each class, two or more"
-        )
-    inside = [sorted(p.name for p in one.iterdir() if p.is_dir()) for one in classes]
-    if len(inside[0]) > 1 and all(folders == inside[0] for folders in inside):
-        raise DataError(
-            f"{folder}: {classes[0].name} and {classes[1].name} look like parts; call them train"
-            " and test"
-        )
-    images = {path.name: _images_in(path) for path in classes}
-    for name, files in images.items():
-        if len(files) < fewest:
-            raise DataError(
-                f"{folder / name}: the class has {len(files)} images, and needs {fewest} or more"
-            )
-    return images
-
-
-def _images_in(folder: Path) -> list[Path]:
-    """All images below a folder but hidden ones: ._cat.jpg, or a copy in .ipynb_checkpoints."""
-    inside = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
-    visible = [name for name in inside if not re.search(r"(^|/)\.", name)]
-    return [folder / name for name in visible if name.lower().endswith(IMG_EXTENSIONS)]
-
-
-def pixels(path: Path, size: int | None, mode: str) -> np.ndarray:
-    """An image's bytes (H, W, C), of 8 bits per channel, brought to a size if one is given."""
-    try:
-        with Image.open(path) as image:
-            if image.mode[0] in "IF":
-                raise ValueError(
-                    f"it is of the mode {image.mode}, and 8 bits per channel are expected"
-                )
-            image = ImageOps.exif_transpose(image).convert(mode)  # a phone notes how it was held
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        reason = " ".join(str(error).split())
-        raise DataError(
-            f"{path} cannot be used as an image ({reason}); remove it, or save it again"
-        ) from error
-    if size:
-        image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
-    return np.atleast_3d(image)

@@ -10,7 +10,17 @@ import torch
 from PIL import Image
 from torch import nn
 
-from helpers import augment, data, dataset, metrics, models, passes, pruning, quantization, training
+from helpers import (
+    augment,
+    data,
+    image_folders,
+    metrics,
+    models,
+    passes,
+    pruning,
+    quantization,
+    training,
+)
 from helpers.data import DataError, Normalization
 from helpers.dataset import normalization_of, normalize, set_default_normalization
 from tests.cifar_fixtures import write_images
@@ -122,7 +132,7 @@ def test_classes_and_files_are_in_the_order_of_their_names_on_windows_too(tmp_pa
     monkeypatch.setattr(
         Path, "__lt__", lambda one, other: PureWindowsPath(one) < PureWindowsPath(other)
     )
-    found = dataset.classes_in(tmp_path)
+    found = image_folders.classes_in(tmp_path)
     assert list(found) == ["Zebra", "class1", "class2"] and found["class1"][-1].name == "a.png"
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 91_980,
+    "helpers": 92_000,
     "helpers/graphs": 11_890,
     "helpers/models": 5_830,
     "helpers/passes": 10_520,
@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 6_580,
     "course/publish": 8_370,
     "course/reference": 11_330,
-    "tests": 217_010,
+    "tests": 217_410,
     "notebooks": 88_690,
 }
 TOKENS_A_LINE = 11

@@ -210,7 +210,7 @@ def _export(room: Classroom, args: argparse.Namespace, *exercises: Exercise) -> 
         for exercise in exercises:
             name = exercise.assignment.name
             if not room.students(name):
-                yield f"{name}: nobody handed it in, so nothing was written"
+                yield f"{name}: nobody handed it in"
             yield from (f"{name}: {line}" for line in unsettled(room, name))
     for exercise in exercises:
         yield from runner.pending(room, exercise)

@@ -2,8 +2,10 @@ import copy
 
 import pandas as pd
 import pytest
+import torch
 
 from helpers import models
+from helpers.dataset import Normalization, normalize
 from helpers.quantization import QuantizationError, Recipe, make_plan, mixed_recipe, quantize
 from helpers.quantization.mixed import BITS, choose_bits, sensitivity_scan
 from helpers.quantization.repairs import quantized_op
@@ -49,6 +51,21 @@ def test_scan_measures_one_layer_at_a_time():
         assert scan.divergence[name, 3] == pytest.approx(harm, rel=1e-3)
         assert 0 <= scan.divergence[name, 8] < scan.divergence[name, 3]
         assert scan.bytes[name, 3] == -(-plan[name].weight.numel() * 3 // 8)
+
+
+def test_bits_are_chosen_with_images_as_the_network_takes_them(monkeypatch):
+    model, bytes_ = small(), torch.randint(0, 256, (4, 3, 9, 9), dtype=torch.uint8)
+    model.input_normalization = Normalization((0.1,) * 3, (0.2,) * 3)
+    seen = []
+
+    def scan(plan, images, *rest, **more):
+        seen.append(images)
+        return sensitivity_scan(plan, images, *rest, **more)
+
+    monkeypatch.setattr("helpers.quantization.mixed.sensitivity_scan", scan)
+    monkeypatch.setattr("helpers.metrics.file_bytes", lambda model: 1)  # it has no builder
+    mixed_recipe(model, bytes_, 100_000, progress=False)
+    assert torch.equal(seen[0], normalize(bytes_, normalization=model.input_normalization))
 
 
 @pytest.mark.slow

@@ -540,6 +540,22 @@ def _requantize_cases(rng):
 def _requantize_edges(rng):
     wide = torch.cat([torch.tensor([2**31 - 1, -(2**31)]), _integers(rng, -(2**31), 2**31 - 1, 9)])
     mantissa = _integers(rng, 2**30, 2**31 - 2, 1).item() | 1
+    return [
+        *_beside_half_way(rng, mantissa),
+        *_half_way(mantissa),
+        *_all_bits(rng, mantissa, wide),
+        *(
+            Case(f"sums {words}", _requantize_inputs(sums, mantissa, 39, 120))
+            for words, sums in (
+                ("of two images", _integers(rng, -40000, 40000, 2, 3, 2, 2)),
+                ("with two axes", _integers(rng, -40000, 40000, 3, 4)),
+            )
+        ),
+    ]
+
+
+def _beside_half_way(rng, mantissa):
+    """Products of more digits than a float64 holds, or nearly holds."""
     # Sums whose products with the mantissa lie just beside half-way, with more digits than a
     # float64 holds.
     beside = torch.tensor([(2**30 + d) * pow(mantissa, -1, 2**31) % 2**31 for d in range(-20, 20)])
@@ -547,15 +563,7 @@ def _requantize_edges(rng):
     # A sum and a mantissa whose product lies 1 below half-way: one that a float64 nearly holds.
     medium = _integers(rng, 2**26, 2**27 - 2, 1).item() | 1
     suited = 2**30 + (2**29 - 1) * pow(medium, -1, 2**30) % 2**30
-    ends = torch.tensor([2**31 - 1, -(2**31), 2**31 - 2, 1 - 2**31])
-    ties = torch.tensor([-5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5])
     return [
-        Case(
-            "sums of two images",
-            _requantize_inputs(_integers(rng, -40000, 40000, 2, 3, 2, 2), mantissa, 39, 120),
-        ),
-        Case("sums half-way between two codes", _requantize_inputs(ties, 2**30, 31, 0, -128, 127)),
-        Case("sums that use all 32 bits", _requantize_inputs(wide, 2**31 - 1, 54, 7)),
         Case(
             "sums just beside half-way",
             _requantize_inputs(beside, mantissa, 31, 0, -(2**31), 2**31 - 1),
@@ -568,13 +576,21 @@ def _requantize_edges(rng):
             "a product of less than 58 bits just below half-way",
             _requantize_inputs(torch.tensor([medium, -5]), suited, 30, 0, -(2**31), 2**31 - 1),
         ),
+    ]
+
+
+def _half_way(mantissa):
+    """Sums half-way between two codes, for many shifts."""
+    ends = torch.tensor([2**31 - 1, -(2**31), 2**31 - 2, 1 - 2**31])
+    ties = torch.tensor([-5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5])
+    return [
+        Case("sums half-way between two codes", _requantize_inputs(ties, 2**30, 31, 0, -128, 127)),
         *(
             Case(f"the largest sums and shift, {words}", _requantize_inputs(ends, m, 62, 0, -8, 7))
             for words, m in (("half-way", 2**30), ("just beside half-way", 2**30 + 1))
         ),
         # A shift in two steps must not round in the first.
         Case("a shift of 56", _requantize_inputs(2**24 + ties, 2**31 - 1, 56, 0)),
-        Case("the smallest shift", _requantize_inputs(wide, mantissa, 1, 9)),
         *(
             Case(
                 f"wide codes, a shift of {shift}",
@@ -582,6 +598,14 @@ def _requantize_edges(rng):
             )
             for shift in (1, 2, 8, 15, 16, 24, 30, 32, 33, 40, 48)
         ),
+    ]
+
+
+def _all_bits(rng, mantissa, wide):
+    """Sums that use all 32 bits, for codes of any range."""
+    return [
+        Case("sums that use all 32 bits", _requantize_inputs(wide, 2**31 - 1, 54, 7)),
+        Case("the smallest shift", _requantize_inputs(wide, mantissa, 1, 9)),
         *(
             Case(label, _requantize_inputs(wide, mantissa, shift, (low + high) // 2, low, high))
             for label, shift, low, high in (
@@ -591,10 +615,6 @@ def _requantize_edges(rng):
                 ("more codes below 0 than above", 54, -128, _integers(rng, 30, 100, 1).item()),
                 ("more codes above 0 than below", 54, -_integers(rng, 30, 100, 1).item(), 127),
             )
-        ),
-        Case(
-            "sums with two axes",
-            _requantize_inputs(_integers(rng, -40000, 40000, 3, 4), mantissa, 39, 120),
         ),
         Case("the largest shift", _requantize_inputs(wide, mantissa, 62, 100)),
         Case("codes of seven bits", _requantize_inputs(wide, mantissa, 54, -10, low=-64, high=63)),
@@ -629,67 +649,82 @@ def _clip_cases(rng):
 def _clip_edges(rng):
     x = torch.rand(300, generator=rng, dtype=torch.float64) * 2 - 1
     candidates = torch.tensor([2.0, 1.0, 0.7, 0.2], dtype=torch.float64)
+    return [
+        *_other_sizes(rng, x, candidates),
+        *_other_thresholds(rng, x, candidates),
+        *_beyond_thresholds(rng, x),
+        *_few_values(),
+    ]
+
+
+def _clip_case(label, x, bits, candidates):
+    candidates = torch.as_tensor(candidates, dtype=torch.float64)
+    return Case(label, {"x": x.double(), "bits": bits, "candidates": candidates})
+
+
+def _other_sizes(rng, x, candidates):
+    """Numbers and codes of other sizes and signs."""
+    tiny, huge = _power_of_ten(rng, -60, -20), _power_of_ten(rng, 25, 60)
     negative = -_normal(rng, 100).abs()
     negative[:5] -= 6
-    ends, half = (
-        torch.tensor([1.0, -1.0] * 5 + [0.6, -0.6] * 15),
-        torch.tensor([1.0, 0.5], dtype=torch.float64),
-    )
-    uneven = torch.tensor([-1.0] * 10 + [0.4] * 5)
+    upwards = [1.2, 1.6, 2.0, 2.4, 2.8, 3.3]
+    return [
+        _clip_case("evenly spread numbers", x, 3, candidates),
+        _clip_case("codes of twelve bits", x, 12, candidates),
+        _clip_case("three codes", x, 2, candidates * 0.67),
+        _clip_case("huge numbers", x * huge, 3, candidates * huge),
+        _clip_case("tiny numbers", x * tiny, 3, candidates.flip(0) * tiny),
+        _clip_case("small numbers", x * 1e-5, 3, candidates.flip(0) * 1e-5),
+        _clip_case("negative numbers", negative, 5, candidates.flip(0) * 4),
+        _clip_case("positive numbers", _normal(rng, 400).abs(), 3, upwards),
+    ]
+
+
+def _other_thresholds(rng, x, candidates):
+    """Many thresholds, one, or some that hardly differ."""
+    small, large = torch.linspace(0.1, 0.9, 20), torch.linspace(1, 6, 20)
+    many = torch.cat([small, large[torch.randperm(20, generator=rng)]])
+    usual = _normal(rng, 1000)
+    hundred = usual.abs().max() * torch.arange(1, 101).double() / 100
     # What is cut off decides, so the largest is best; float32 sees one threshold, and one error.
     outlier = torch.cat([_normal(rng, 3) * 0.1, torch.tensor([10.0])])
-    near = torch.tensor([5.0, 5.0 + 1e-10, 5.0 - 1e-10], dtype=torch.float64)
-    equal = torch.full((3,), 2.9, dtype=torch.float64)
-    up_and_down = [14.0, 2.9, 21.0]  # the error rises and falls from the largest down
-    between = {"x": x, "bits": 3, "candidates": torch.tensor([2.0, 9.0, 1.0], dtype=torch.float64)}
+    near = [5.0, 5.0 + 1e-10, 5.0 - 1e-10]
+    return [
+        _clip_case("a hundred thresholds", usual, 6, hundred),
+        _clip_case("thresholds given twice", x, 4, [9.0, 9.0, 5.0, 5.0, 0.7]),
+        _clip_case("many thresholds", _normal(rng, 400), 7, many),
+        _clip_case("a single threshold", x[:50], 4, candidates[:1]),
+        _clip_case("a threshold that is worse between two better", x, 3, [2.0, 9.0, 1.0]),
+        _clip_case("thresholds that hardly differ", outlier, 8, near),
+    ]
+
+
+def _beyond_thresholds(rng, x):
+    """Numbers that lie below all thresholds, beyond them, or on one."""
     # The last threshold gives +-1 codes of their own, though they lie below it.
-    signs = _both_signs(rng, 8).sign()
-    above = torch.tensor([4.0, 0.9, 1.25, 1.5], dtype=torch.float64)
+    signs, above = _both_signs(rng, 8).sign(), [4.0, 0.9, 1.25, 1.5]
     # What lies beyond both thresholds costs the smaller one more than its finer steps save.
     beyond = torch.cat([x, torch.tensor([20.0])])
-    tiny, huge = _power_of_ten(rng, -60, -20), _power_of_ten(rng, 25, 60)
-    small, large = torch.linspace(0.1, 0.9, 20), torch.linspace(1, 6, 20)
-    many = torch.cat([small, large[torch.randperm(20, generator=rng)]]).double()
     # The first loses nothing; a histogram takes the highest number for one just below.
-    highest = torch.cat([torch.zeros(30), torch.tensor([8.0, -8.0])]).double()
+    highest = torch.cat([torch.zeros(30), torch.tensor([8.0, -8.0])])
     just = 8 * torch.tensor([1.0, 1 - 2.0**-9, 1 - 2.0**-11, 1 - 2.0**-13], dtype=torch.float64)
-    usual = {"x": _normal(rng, 1000), "bits": 6}
-    usual["candidates"] = usual["x"].abs().max() * torch.arange(1, 101).double() / 100
-    twice = torch.tensor([9.0, 9.0, 5.0, 5.0, 0.7]).double()
-    upwards = torch.tensor([1.2, 1.6, 2.0, 2.4, 2.8, 3.3], dtype=torch.float64)
     return [
-        Case("evenly spread numbers", {"x": x, "bits": 3, "candidates": candidates}),
-        Case("codes of twelve bits", {"x": x, "bits": 12, "candidates": candidates}),
-        Case("three codes", {"x": x, "bits": 2, "candidates": candidates * 0.67}),
-        Case("huge numbers", {"x": x * huge, "bits": 3, "candidates": candidates * huge}),
-        Case("tiny numbers", {"x": x * tiny, "bits": 3, "candidates": candidates.flip(0) * tiny}),
-        Case("a threshold above all numbers", {"x": signs, "bits": 3, "candidates": above}),
-        Case(
-            "an outlier beyond all thresholds",
-            {"x": beyond, "bits": 3, "candidates": torch.tensor([1.0, 2.0]).double()},
-        ),
-        Case("the highest numbers alone", {"x": highest, "bits": 8, "candidates": just}),
-        Case("a hundred thresholds", usual),
-        Case("thresholds given twice", {"x": x, "bits": 4, "candidates": twice}),
-        Case("many thresholds", {"x": _normal(rng, 400), "bits": 7, "candidates": many}),
-        Case("a single threshold", {"x": x[:50], "bits": 4, "candidates": candidates[:1]}),
-        Case("small numbers", {"x": x * 1e-5, "bits": 3, "candidates": candidates.flip(0) * 1e-5}),
-        Case("negative numbers", {"x": negative, "bits": 5, "candidates": candidates.flip(0) * 4}),
-        Case(
-            "positive numbers",
-            {"x": _normal(rng, 400).abs(), "bits": 3, "candidates": upwards},
-        ),
-        Case("few values", {"x": ends.double(), "bits": 2, "candidates": half}),
-        Case("a threshold that is worse between two better", between),
-        Case(
-            "equal numbers",
-            {"x": equal, "bits": 4, "candidates": torch.tensor(up_and_down, dtype=torch.float64)},
-        ),
-        Case("thresholds that hardly differ", {"x": outlier, "bits": 8, "candidates": near}),
-        Case(
-            "few values, most of them negative",
-            {"x": uneven.double(), "bits": 2, "candidates": half},
-        ),
+        _clip_case("a threshold above all numbers", signs, 3, above),
+        _clip_case("an outlier beyond all thresholds", beyond, 3, [1.0, 2.0]),
+        _clip_case("the highest numbers alone", highest, 8, just),
+    ]
+
+
+def _few_values():
+    """Numbers of which many are equal."""
+    ends = torch.tensor([1.0, -1.0] * 5 + [0.6, -0.6] * 15)
+    uneven = torch.tensor([-1.0] * 10 + [0.4] * 5)
+    equal = torch.full((3,), 2.9, dtype=torch.float64)
+    up_and_down = [14.0, 2.9, 21.0]  # the error rises and falls from the largest down
+    return [
+        _clip_case("few values", ends, 2, [1.0, 0.5]),
+        _clip_case("few values, most of them negative", uneven, 2, [1.0, 0.5]),
+        _clip_case("equal numbers", equal, 4, up_and_down),
     ]
 
 

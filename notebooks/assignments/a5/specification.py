@@ -463,70 +463,70 @@ def _tied(rng, count):
     return {"accuracies": accuracies, "sizes": [1000 * size for size in sizes]}
 
 
+def _front_case(label, accuracies, sizes):
+    return Case(label, {"accuracies": accuracies, "sizes": sizes})
+
+
 def _front_edges(rng):
     base = (torch.rand(1, generator=rng, dtype=torch.float64) * 0.1 + 0.6).item()
     return [
-        Case(
-            "equal accuracies", {"accuracies": [base, base, base + 0.1], "sizes": [300, 200, 400]}
-        ),
-        Case(
-            "equal sizes", {"accuracies": [base, base + 0.2, base + 0.1], "sizes": [500, 500, 500]}
-        ),
-        Case(
-            "the same network twice",
-            {"accuracies": [base, 0.9, base, 0.1], "sizes": [10, 20, 10, 15]},
-        ),
-        Case("one network", {"accuracies": [base], "sizes": [7]}),
-        Case("an accuracy of 0", {"accuracies": [0.0, base], "sizes": [7, 9]}),
-        Case("two accuracies of 0", {"accuracies": [0.0, 0.0, base], "sizes": [7, 8, 9]}),
-        Case(  # and are equal in float32
-            "sizes of some thousand millions that hardly differ",
-            {"accuracies": [base, base + 0.1], "sizes": [3_000_000_000, 3_000_000_001]},
-        ),
-        Case(
-            "accuracies that hardly differ",  # and are equal in float32
-            {"accuracies": [0.625 + 1e-8, 0.625, 0.625 + 2e-8], "sizes": [2, 1, 3]},
-        ),
-        Case(
-            "two of three beaten by the first",
-            {"accuracies": [base + 0.2, base, base + 0.1], "sizes": [1, 2, 3]},
-        ),
-        Case(
-            "sizes of other lengths when written",
-            {"accuracies": [base + 0.1, base, base + 0.2], "sizes": [1000, 900, 20000]},
-        ),
-        Case("three equal networks", {"accuracies": [base] * 3, "sizes": [40] * 3}),
-        Case(
-            "equal sizes, accuracies that hardly differ",
-            {"accuracies": [base, base + 1e-7, base + 2e-7], "sizes": [60] * 3},
-        ),
-        Case(
-            "two equal networks that a better one beats",
-            {"accuracies": [base, base + 0.1, base], "sizes": [20, 10, 20]},
-        ),
-        Case(
-            "two equal networks that a smaller one beats",
-            {"accuracies": [base, base, base], "sizes": [20, 10, 20]},
-        ),
-        Case(
-            "two equal networks and a better one of their size",
-            {"accuracies": [base, base, base + 0.1], "sizes": [20, 20, 20]},
-        ),
-        Case(
-            "a much larger one that is worse",
-            {"accuracies": [base + 0.1, base], "sizes": [1000, 9000]},
-        ),
-        Case(
-            "two larger ones, the first of them worse",
-            {"accuracies": [base, base - 0.1, base + 0.1], "sizes": [10, 30, 40]},
-        ),
-        Case(
-            "one hardly better than a smaller one",
-            {"accuracies": [base + 0.2, base, base + 0.01], "sizes": [3000, 1000, 2000]},
-        ),
+        *_equal_networks(base),
+        *_near_networks(base),
+        *_beaten_networks(base),
         *(
             Case(f"{count} networks with many ties", _tied(rng, count))
             for count in (_between(rng, 8, 15), _between(rng, 16, 30))
+        ),
+    ]
+
+
+def _equal_networks(base):
+    """Networks that are equal in one of the two, or in both."""
+    one, two = base + 0.1, base + 0.2
+    return [
+        _front_case("equal accuracies", [base, base, one], [300, 200, 400]),
+        _front_case("equal sizes", [base, two, one], [500, 500, 500]),
+        _front_case("the same network twice", [base, 0.9, base, 0.1], [10, 20, 10, 15]),
+        _front_case("two accuracies of 0", [0.0, 0.0, base], [7, 8, 9]),
+        _front_case("three equal networks", [base] * 3, [40] * 3),
+        _front_case("two equal networks that a better one beats", [base, one, base], [20, 10, 20]),
+        _front_case("two equal networks that a smaller one beats", [base] * 3, [20, 10, 20]),
+        _front_case(
+            "two equal networks and a better one of their size", [base, base, one], [20] * 3
+        ),
+    ]
+
+
+def _near_networks(base):
+    """Networks that differ by little, which float32 does not see."""
+    hardly = [base, base + 1e-7, base + 2e-7]
+    return [
+        _front_case(
+            "sizes of some thousand millions that hardly differ",
+            [base, base + 0.1],
+            [3_000_000_000, 3_000_000_001],
+        ),
+        _front_case(
+            "accuracies that hardly differ", [0.625 + 1e-8, 0.625, 0.625 + 2e-8], [2, 1, 3]
+        ),
+        _front_case("equal sizes, accuracies that hardly differ", hardly, [60] * 3),
+    ]
+
+
+def _beaten_networks(base):
+    """Networks of which one or more are beaten, or none."""
+    one, two = base + 0.1, base + 0.2
+    return [
+        _front_case("one network", [base], [7]),
+        _front_case("an accuracy of 0", [0.0, base], [7, 9]),
+        _front_case("two of three beaten by the first", [two, base, one], [1, 2, 3]),
+        _front_case("sizes of other lengths when written", [one, base, two], [1000, 900, 20000]),
+        _front_case("a much larger one that is worse", [one, base], [1000, 9000]),
+        _front_case(
+            "two larger ones, the first of them worse", [base, base - 0.1, one], [10, 30, 40]
+        ),
+        _front_case(
+            "one hardly better than a smaller one", [two, base, base + 0.01], [3000, 1000, 2000]
         ),
     ]
 

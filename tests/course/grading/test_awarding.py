@@ -254,3 +254,11 @@ def test_too_much_is_refused_before_it_is_parsed():
     ):
         with pytest.raises(WireError, match=says):
             decode(data)
+
+
+def test_a_dictionary_in_an_input_is_seen_to_end():
+    layers = {"a": {"kind": "conv", "training": False}, "b": {"kind": "relu"}}
+    told = judge.brief({"layers": layers, "rows": [{"n": 1}, 2]})
+    assert told == (
+        "layers = {a = {kind = 'conv'; training = False}; b = {kind = 'relu'}}; rows = [{n = 1}, 2]"
+    )

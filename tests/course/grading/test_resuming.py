@@ -11,7 +11,7 @@ import pytest
 
 from course.__main__ import main
 from course.grading import collect as collecting
-from course.grading import export, feedback, handout, record, release, runner, stats
+from course.grading import export, feedback, handout, record, release, roster, runner, stats
 from course.grading.classroom import ClassroomError, pseudonym, write
 from course.grading.noteworthy import noteworthy
 from tests.course.grading.conftest import points_of
@@ -112,6 +112,23 @@ def test_changed_points_and_items_are_released_before_anything_is_graded(room, a
     release.release(room, more)
     assert runner.run(room, more) == {"graded": 1, "kept": 0}
     assert record.scores(room, "a1", "ada")[first.name]["of"] == first.points + 2
+
+
+def test_pages_have_the_name_in_the_class_list_and_collect_names_who_is_late(
+    room, a1, hand_in, graded, capsys
+):
+    room.settings.write_text("late_percent_per_day = 10\n[due]\na1 = 2020-01-01T00:00:00Z\n")
+    hand_in("ada", {})
+    hand_in("ben", {})
+    (room.folder / roster.FILE).write_text("student,name\nada,Ada Lovelace\nben,\n")
+    runner.run(room, a1)
+    pages = [page.read_text() for page in feedback.write_all(room, a1)]
+    assert "Ada Lovelace, handed in" in pages[0] and "ben, handed in" in pages[1]
+    pages = [page.read_text() for page in feedback.write_all(room, a1, pseudonyms=True)]
+    assert not any("Ada Lovelace, handed in" in page for page in pages)
+    (room.folder / "incoming" / "a1").mkdir(parents=True)
+    assert main(["grade", "collect", "a1", "--folder", str(room.folder)]) == 0
+    assert "2 late (ada, ben); see" in capsys.readouterr().out
 
 
 def test_points_for_words_do_not_count_for_other_words(room, a1, hand_in, graded):
