@@ -2,6 +2,7 @@
 
 import html
 import io
+import re
 import zipfile
 from datetime import timedelta
 from pathlib import Path
@@ -176,7 +177,7 @@ def render(room: Classroom, exercise: Exercise, student: str, result: dict, show
         result = result | {"items": {}}
         for row in scores.values():
             row["comment"] = row["comment"].removesuffix(LEFT_EMPTY)
-    parts += [_summary(scores, exercise), _table(scores, result)]
+    parts += [_summary(scores, exercise), _table(scores, result, _numbers(exercise))]
     if result["notes"]:
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in result["notes"])
         parts.insert(-1, f"<h2>What was noticed</h2><ul>{notes}</ul>")  # before the exercises
@@ -213,11 +214,24 @@ def _summary(scores: dict, exercise: Exercise) -> str:
     if any(row.get("again") for row in scores.values()):
         words += " Points given by hand are still waiting to be looked at again."
     if late := scores["late penalty"]["points"]:
-        words += f" {-late:g} points were taken off because the submission was late."
+        words += (
+            f" {-late:g} points, {late / (late - total):.0%} of {total - late:g}, were taken off"
+            " because the submission was late."
+        )
     return words + "</p>"
 
 
-def _table(scores: dict, result: dict) -> str:
+def _numbers(exercise: Exercise) -> dict[str, str]:
+    """What stands before a graded cell's name: "5. ", from the heading above it."""
+    numbers, number = {}, ""
+    for cell in nbformat.read(exercise.notebook, as_version=4).cells:
+        if heading := re.match(r"## (\d+\. )", cell.source):
+            number = heading[1]
+        numbers[cell.metadata.nbgrader.grade_id] = number
+    return numbers
+
+
+def _table(scores: dict, result: dict, numbers: dict[str, str]) -> str:
     """The points of each exercise, then why any were lost."""
     rows, reasons = [], []
     for name, row in scores.items():
@@ -228,10 +242,11 @@ def _table(scores: dict, result: dict) -> str:
             points += ", to be looked at again"
         elif row["waiting"]:
             points = f"waiting, {row['of']:g} at most"
-        label = html.escape(name)
+        label = html.escape(numbers.get(name, "") + name)
         if reason := _reason(row, result["items"].get(name, {})):
-            reasons.append(f'<h3 id="{label}">{label}: {points}</h3>{reason}')
-            label = f'<a href="#{label}">{label}</a>'
+            place = html.escape(name)
+            reasons.append(f'<h3 id="{place}">{label}: {points}</h3>{reason}')
+            label = f'<a href="#{place}">{label}</a>'
         rows.append(f'<tr><th scope="row">{label}</th><td>{points}</td></tr>')
     head = '<thead><tr><th scope="col">Exercise</th><th scope="col">Points</th></tr></thead>'
     table = f"<h2>Points</h2><table>{head}<tbody>{''.join(rows)}</tbody></table>"

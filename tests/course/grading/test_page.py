@@ -143,11 +143,18 @@ def test_a_page_can_be_read_by_its_headings_and_tells_each_case(page):
     levels = [int(level) for level in re.findall(r"<h([1-6])", page)]
     assert levels.count(1) == 1 and levels[0] == 1
     assert all(one <= before + 1 for before, one in pairwise(levels))
-    assert '<th scope="col">Points</th>' in page and '<th scope="row">bn_affine</th>' in page
-    assert '<a href="#fold_conv">' in page and '<h3 id="fold_conv">fold_conv: 0 of 10</h3>' in page
+    assert '<th scope="col">Points</th>' in page and '<th scope="row">1. bn_affine</th>' in page
+    assert '<a href="#fold_conv">5. fold_conv</a>' in page
+    assert '<h3 id="fold_conv">5. fold_conv: 0 of 10</h3>' in page
     assert "Right in 2 of 3 cases. Not in: in groups" in page
     assert "waiting, 6 at most" in page and "late penalty" not in page
     assert "<img" not in page and "[image: a plot]" in page and 'lang="en"' in page
+
+
+def test_what_was_taken_off_is_a_share_of_what_was_earned(room, a1):
+    late = SCORES["late penalty"] | {"points": -0.8}
+    words = feedback._summary(SCORES | {"late penalty": late}, a1)
+    assert "7.2 of 100 points" in words and "0.8 points, 10% of 8, were taken off" in words
 
 
 def test_a_text_that_waits_is_not_called_empty():
