@@ -55,10 +55,9 @@ class Forms:
     theirs: dict[str, Path | None]  # int8 by the engines' own quantizers, by ending
 
 
-def forms(checkpoint: Path, folder: Path) -> Forms:
-    """Every form of the structure of a saved network."""
+def forms(name: str, network: nn.Module, folder: Path) -> Forms:
+    """Every form of a network, whose weights are drawn anew."""
     torch.manual_seed(0)
-    network = float_structure(checkpoint)
     for weight in network.parameters():
         if weight.dim() > 1:
             # As trained ones lie: of evenly spread ones too many are near the largest.
@@ -67,16 +66,16 @@ def forms(checkpoint: Path, folder: Path) -> Forms:
     images = torch.randint(0, 256, (CALIBRATION, 3, 32, 32), dtype=torch.uint8)
     # The one form of a residual addition that engines have an int8 kernel for.
     separate = quantization.quantize(network, images, quantization.Recipe(residual="separate"))
-    int8_file = quantization.to_onnx(separate, folder / f"{checkpoint.stem}-int8.onnx")
+    int8_file = quantization.to_onnx(separate, folder / f"{name}-int8.onnx")
     quantized = quantization.quantize(network, images)
     quantized.mode = "kernel"
-    float_file = folder / f"{checkpoint.stem}.onnx"
+    float_file = folder / f"{name}.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's notes about its own future
         axes = {"input_names": ["x"], "dynamic_axes": {"x": {0: "batch"}}}
         torch.onnx.export(network, (torch.zeros(1, 3, 32, 32),), float_file, dynamo=False, **axes)
     worker = Worker(quantizers, network, images)  # their threads stay in a process of their own
-    theirs = {name: worker.ask(name, folder / f"{checkpoint.stem}{name}") for name in THEIRS}
+    theirs = {ending: worker.ask(ending, folder / f"{name}{ending}") for ending in THEIRS}
     worker.close()
     return Forms(network, quantized, float_file, int8_file, theirs)
 
@@ -180,12 +179,11 @@ def turns_of(name: str, form: Forms, engines: list[str]) -> list[tuple]:
     return turns
 
 
-def measured(checkpoints: list[Path]) -> pd.DataFrame:
+def measured(networks: dict[str, nn.Module], engines: list[str]) -> pd.DataFrame:
     """All turns of all rounds, as one row for each network, engine and batch size."""
-    engines = [name for name in ENGINES if find_spec(NEEDS.get(name, "torch"))]
     turns = []
     with tempfile.TemporaryDirectory() as folder:
-        ready = {path.stem.partition("-")[0]: forms(path, Path(folder)) for path in checkpoints}
+        ready = {name: forms(name, network, Path(folder)) for name, network in networks.items()}
         # One network after the other, and all again: memory does not hold processes for all.
         for name in list(ready) * PASSES:
             turns += turns_of(name, ready[name], engines)
@@ -213,8 +211,9 @@ def file_of(name: str) -> Path:
 
 def main() -> None:
     torch.set_num_threads(1)  # workers are forked from here
-    files = [file_of(name) for name in load().query("weight_bits == '32'").name]
-    table = measured(files)
+    names = load().query("weight_bits == '32'").name
+    networks = {name: float_structure(file_of(name)) for name in names}
+    table = measured(networks, [name for name in ENGINES if find_spec(NEEDS.get(name, "torch"))])
     conditions = provenance() | {"threads": THREADS, "load": round(os.getloadavg()[0], 1)}
     write_atomically(SPEED, table.assign(**conditions).to_csv(index=False, float_format="%.4f"))
     print(

@@ -12,6 +12,8 @@ import shlex
 import sys
 import time
 import types
+import weakref
+from asyncio import _get_running_loop, _set_running_loop
 from codeop import Compile
 from contextlib import suppress
 from pathlib import Path
@@ -34,20 +36,13 @@ class Patient(selectors.SelectSelector):
         return super().select(0.1 if timeout is None else min(timeout, 0.1))
 
 
-class Loop(asyncio.SelectorEventLoop):
-    """An event loop without the pair of sockets by which others wake it: the box refuses them."""
-
-    def __init__(self):
-        super().__init__(Patient())
-
-    def _make_self_pipe(self):
-        pass
-
-    def _close_self_pipe(self):
-        pass
-
-    def _write_to_self(self):
-        pass
+def without_sockets():
+    """Give all event loops what works without the pair of sockets by which others wake them: the
+    box refuses it.
+    """
+    selectors.DefaultSelector = Patient
+    for name in ("_make_self_pipe", "_close_self_pipe", "_write_to_self"):
+        setattr(asyncio.SelectorEventLoop, name, lambda loop: None)
 
 
 class Shell:
@@ -122,6 +117,9 @@ class Notebook:
         self.endless = [*endless]  # statements that used up their time, here or in another process
         # As in IPython: what a cell imports from __future__ holds for those after it.
         self.compile = _compiler(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        without_sockets()
+        self.loop = asyncio.new_event_loop()
+        weakref.finalize(self, self.loop.close)
         shell = Shell(self)
         self.namespace |= {"get_ipython": lambda: shell, "display": print}
         IPython.get_ipython = self.namespace["get_ipython"]
@@ -151,7 +149,7 @@ class Notebook:
         for statement, file in self.again:
             with suppress(BaseException):
                 alarm(1)
-                _evaluate(statement, file, self.namespace, self.compile)
+                self._evaluate(statement, file, self.namespace, self.compile)
         alarm(0)
 
     def run_cell(self, source, file):
@@ -171,7 +169,7 @@ class Notebook:
             try:
                 if place in self.endless:
                     raise OutOfTime("took too long")
-                _evaluate(statement, file, namespace, compiler)
+                self._evaluate(statement, file, namespace, compiler)
             except OutOfTime:
                 if file == self.cell:
                     self.endless.append(place)
@@ -179,6 +177,16 @@ class Notebook:
             except Exception as problem:
                 if not self._leave_out(statement, problem, file, namespace):
                     raise
+
+    def _evaluate(self, statement, file, namespace, compiler):
+        code, before = compiler(ast.Module([statement], []), file, "exec"), _get_running_loop()
+        _set_running_loop(self.loop)  # as in a kernel, where it runs while any cell does
+        try:
+            waiting = eval(code, namespace)
+        finally:
+            _set_running_loop(before)
+        if waiting is not None:  # a statement that awaits is a coroutine
+            self.loop.run_until_complete(waiting)
 
     def _leave_out(self, statement, problem, file, namespace):
         """Whether a statement failed since something is taken away; notes what is missing now."""
@@ -222,10 +230,3 @@ def _compiler(flags):
     compiler = Compile()
     compiler.flags = flags
     return compiler
-
-
-def _evaluate(statement, file, namespace, compiler):
-    waiting = eval(compiler(ast.Module([statement], []), file, "exec"), namespace)
-    if waiting is not None:  # a cell that awaits is a coroutine
-        with asyncio.Runner(loop_factory=Loop) as runner:
-            runner.run(waiting)

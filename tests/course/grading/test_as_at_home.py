@@ -44,7 +44,14 @@ def ways(cells, functions):
     first = next(iter(functions))
     yield "a class before its import", {first: f"{DECORATED}\n{cells[first]}"}, {}, IMPORTED
     yield "a module in a folder", imports, {"own/tools.py": text}, ""
-    pause = "import asyncio\nawait asyncio.sleep(0)\nawait asyncio.to_thread(print)"
+    pause = (
+        "import asyncio, threading\n"
+        "await asyncio.get_running_loop().run_in_executor(None, print)\n"
+        "task = asyncio.create_task(asyncio.sleep(0, 5))\n"
+        "assert await task == 5\n"
+        "thread = threading.Thread(target=asyncio.run, args=(asyncio.sleep(0),))\n"
+        "thread.start(), thread.join()"
+    )
     waits = {name: f"{pause}\n{cells[name]}" for name in functions}
     yield "cells that wait", {"setup": cells["setup"], **waits}, {}, ""
     zipped = {name: f"from zipped import {function}" for name, function in functions.items()}
