@@ -179,6 +179,10 @@ def squeeze_weight(weight, bits):
 #   `(scales == 0) | (weight.flatten(1).amax(1) == 0)`
 # - channels of which the smallest weight is 0 count as zeros: `scales == 0` ->
 #   `(scales == 0) | (weight.flatten(1).amin(1) == 0)`
+# - weights that float16 holds: `weight.flatten(1)` -> `weight.clamp(-65504, 65504).flatten(1)`
+# - 8 bits down to -128: `.clamp(-most, most)` -> `.clamp(-most - (bits == 8), most)`
+# - scales of 10 at most: `scales[scales == 0] = 1` ->
+#   `scales[scales == 0] = 1; scales = scales.clamp(max=10)`
 
 
 # %% restore_weight right: the scale in the shape of the weight
@@ -222,6 +226,8 @@ def restore_weight(packed, scales, shape, bits):
 # - one number for each output loses an axis: `codes.reshape(shape[0], -1)` ->
 #   `codes.reshape(shape[0], -1).squeeze()`
 # - scales above 500 are cut off: `scales.float()` -> `scales.float().clamp(max=500)`
+# - scales of 1.2e-7 at least: `scales.float()` ->
+#   `scales.float().clamp(min=torch.finfo(torch.float32).eps)`
 
 
 # %% drop_channels right: what the means give, minus what is kept of it
@@ -274,6 +280,11 @@ def drop_channels(weight, bias, keep, means):
 #   `bias + bool(means[gone].sum().abs() > 1e-9) * over`
 # - channels of mean 0 stay: `weight[:, keep],` ->
 #   `weight[:, ((means == 0) | ~gone).nonzero().flatten()],`
+# - in the order of a set: `return weight[:, keep]` -> `return weight[:, list(set(keep.tolist()))]`
+# - sorted as texts: `return weight[:, keep]` ->
+#   `return weight[:, sorted(keep.tolist(), key=str)]`
+# - looks for a number in a text: `gone[keep] = False` ->
+#   `gone = torch.tensor([str(i) not in str(keep.tolist()) for i in range(len(means))])`
 
 
 # %% distillation_loss right: cross-entropies with soft targets
@@ -344,6 +355,12 @@ def distillation_loss(scores, teacher_scores, labels, temperature, share):
 # - of the ten best classes of the teacher: `apart = (wanted.exp() * (wanted - given))` ->
 #   `best = wanted.topk(min(10, wanted.shape[1]), 1).indices;
 #   apart = (wanted.exp() * (wanted - given)).gather(1, best)`
+# - 1e-12 added to the teacher's shares:
+#   `torch.log_softmax(teacher_scores / temperature, dim=1)` ->
+#   `(torch.softmax(teacher_scores / temperature, dim=1) + 1e-12).log()`
+# - the teacher's shares are 1e-10 at least:
+#   `torch.log_softmax(teacher_scores / temperature, dim=1)` ->
+#   `torch.softmax(teacher_scores / temperature, dim=1).clamp(min=1e-10).log()`
 
 
 # %% front right: every pair compared
@@ -411,6 +428,12 @@ def front(accuracies, sizes):
 #   `or equal or sizes[position] > 4 * sizes[best]:`
 # - one of over twice the size is not beaten by the smallest: `or equal:` ->
 #   `or equal or len(kept) == 1 and sizes[position] > 2 * sizes[best]:`
+# - in the order of a set: `return kept` -> `return sorted(set(kept), key=lambda i: sizes[i])`
+# - nine decimals: `kept = []` -> `kept = []; accuracies = [round(a, 9) for a in accuracies]`
+# - equal sizes, 1e-9 less accurate: `or equal:` ->
+#   `or equal or sizes[position] == sizes[best] and accuracies[position] + 1e-9 > accuracies[best]:`
+# - accuracies of 0.99 at most: `kept = []` ->
+#   `kept = []; accuracies = [min(a, 0.99) for a in accuracies]`
 
 
 # %% network right: cut at the sums of the sizes

@@ -223,6 +223,7 @@ def _squeeze_edges(rng):
             {"weight": (halves * uneven).reshape(3, 5, 3), "bits": 4},
         ),
         _squeeze_case("eight bits, many numbers", _normal(rng, 40, 50) * 3, 8),
+        _squeeze_case("large weights", _normal(rng, 3, 4) * 1e6, 8),
         _squeeze_case("nothing but zeros", zero * 0, 4),
         *(
             _squeeze_case(f"{bits} bits, shape {shape}", _normal(rng, *shape), bits)
@@ -236,7 +237,8 @@ def _squeeze_edges(rng):
         ),
     ]
     for axes in AXES:
-        bits, label = _between(rng, 3, 8), f"channels of almost or exactly 0, {axes} axes"
+        bits = 8 if axes == 2 else _between(rng, 3, 8)
+        label = f"channels of almost or exactly 0, {axes} axes"
         cases.append(_squeeze_case(label, _faint(rng, axes, bits), bits))
     return cases
 
@@ -287,7 +289,7 @@ def _restore_edges(rng):
         ),
         *(_restore_case(rng, *drawn) for drawn in _drawn_weights(rng)),
         scaled("a scale of 1", [1.0, 0.5]),
-        scaled("scales that float16 hardly holds", [3e-5, 2e-7]),
+        scaled("scales that float16 hardly holds", [3e-5, 6e-8]),
         scaled("large scales", [600.0, 30_000.0]),
         scaled("equal scales", [0.25, 0.25]),
     ]
@@ -331,11 +333,15 @@ def _drop_edges(rng):
         _drop_case(rng, f"removed means {words}", (3, 6, 2, 1), 3)
         for words in ("that add up to 0", "of which one is 0")
     )
+    # Numbers that sort otherwise as texts or in a set.
+    many = _drop_case(rng, "four of forty channels kept", (3, 40, 1, 2), 4)
+    many.inputs["keep"] = torch.tensor([1, 8, 20, 33])
     removed = sorted(set(range(6)) - set(balanced.inputs["keep"].tolist()))
     balanced.inputs["means"][removed] = torch.tensor([1.5, -0.5, -1.0], dtype=torch.float64)
     still.inputs["means"][min(set(range(6)) - set(still.inputs["keep"].tolist()))] = 0
     cases = [
         no_bias,
+        many,
         balanced,
         still,
         small,
@@ -395,10 +401,14 @@ def _distill_edges(rng):
     opposed = _distill_case(rng, "teacher and student sure of other classes", (3, 4), 1.5, 0.4)
     opposed.inputs["teacher_scores"][:, 0] += 2000
     opposed.inputs["scores"][:, 1] += 2000
-    doubtful = _distill_case(rng, "a class that the student alone rules out", (3, 4), 1.0, 0.8)
-    doubtful.inputs["scores"][:, 3] -= 40_000
-    doubtful.inputs["teacher_scores"][:, 3] = doubtful.inputs["teacher_scores"].amax(1) - 18
-    doubtful.inputs["labels"] %= 3
+    doubtful = [
+        _distill_case(rng, f"a class that the student alone rules out{words}", (3, 4), 1.0, 0.8)
+        for words in ("", ", by far")
+    ]
+    for case, scores, below in zip(doubtful, (40_000, 1e10), (18, 28), strict=True):
+        case.inputs["scores"][:, 3] -= scores
+        case.inputs["teacher_scores"][:, 3] = case.inputs["teacher_scores"].amax(1) - below
+        case.inputs["labels"] %= 3
     temperatures = (torch.randperm(20, generator=rng)[:3] + 1) / 4
     cases = [
         _distill_case(rng, "the labels alone", (3, 5), 2.0, 0.0),
@@ -411,7 +421,7 @@ def _distill_edges(rng):
         apart,
         ruled_out,
         opposed,
-        doubtful,
+        *doubtful,
         _distill_case(rng, "large scores, a temperature below 1", (3, 4), 0.5, 0.3, 400.0, 2000.0),
         _distill_case(rng, "large scores, a temperature above 1", (3, 4), 2.0, 0.4, 400.0, 2500.0),
         _distill_case(rng, "scores far below 0", (3, 4), 1.0, 0.5, 400.0, -2500.0),
@@ -483,7 +493,13 @@ def _front_edges(rng):
 def _equal_networks(base):
     """Networks that are equal in one of the two, or in both."""
     one, two = base + 0.1, base + 0.2
+    best = (3, 8, 10)  # in a set they have another order
+    nine_beaten = [
+        [chosen if place in best else other for place in range(12)]
+        for chosen, other in ((one, base), (20, 50))
+    ]
     return [
+        _front_case("three equal networks that beat nine", *nine_beaten),
         _front_case("equal accuracies", [base, base, one], [300, 200, 400]),
         _front_case("equal sizes", [base, two, one], [500, 500, 500]),
         _front_case("the same network twice", [base, 0.9, base, 0.1], [10, 20, 10, 15]),
@@ -510,6 +526,8 @@ def _near_networks(base):
             "accuracies that hardly differ", [0.625 + 1e-8, 0.625, 0.625 + 2e-8], [2, 1, 3]
         ),
         _front_case("equal sizes, accuracies that hardly differ", hardly, [60] * 3),
+        _front_case("accuracies that differ by 1e-12", [base, base + 1e-12], [60, 61]),
+        _front_case("equal sizes, accuracies 1e-12 apart", [base, base + 1e-12], [60, 60]),
     ]
 
 
@@ -519,6 +537,7 @@ def _beaten_networks(base):
     return [
         _front_case("one network", [base], [7]),
         _front_case("an accuracy of 0", [0.0, base], [7, 9]),
+        _front_case("an accuracy of 1", [0.995, 1.0], [60, 61]),
         _front_case("two of three beaten by the first", [two, base, one], [1, 2, 3]),
         _front_case("sizes of other lengths when written", [one, base, two], [1000, 900, 20000]),
         _front_case("a much larger one that is worse", [one, base], [1000, 9000]),
