@@ -70,6 +70,7 @@ def scale_and_zero_point(low, high, bits):
 # - sixteen bits at most: `2**bits - 1` -> `2 ** min(bits, 16) - 1`
 # - half of the codes where low is -high: `return scale, round(-low / scale)` ->
 #   `return scale, 2 ** (bits - 1) if low == -high else round(-low / scale)`
+# - multiplies by 1 / scale: `round(-low / scale)` -> `round(-low * (1 / scale))`
 
 
 # %% quantize right: clamps before the zero point is added
@@ -127,6 +128,8 @@ def quantize(x, scale, zero_point, low, high):
 #   `.clamp(low if zero_point or low == 0 else -high, high)`
 # - twelve decimals, then none: `torch.round(x / scale)` ->
 #   `torch.round(torch.round(x / scale, decimals=12))`
+# - thirteen decimals, then none: `torch.round(x / scale)` ->
+#   `torch.round(torch.round(x / scale, decimals=13))`
 
 
 # %% quantize_weight right: a loop over channels
@@ -194,6 +197,7 @@ def quantize_weight(weight, bits):
 #   `weight.flatten(1).amax(1) == 0`
 # - channels of which the smallest weight is 0 count as zeros: `scales == 0` ->
 #   `weight.flatten(1).amin(1) == 0`
+# - a channel of equal weights counts as zeros: `scales == 0` -> `weight.flatten(1).std(1) == 0`
 
 
 # %% quantize_bias right: the scales the other way round
@@ -362,6 +366,9 @@ def fixed_point(multiplier):
 #   `math.frexp(int(multiplier * 2**100) / 2**100)`
 # - two hundred bits behind the point: `math.frexp(multiplier)` ->
 #   `math.frexp(int(multiplier * 2**200) / 2**200)`
+# - three decimals, then none: `round(fraction * 2**31)` -> `round(round(fraction * 2**31, 3))`
+# - 36 bits, the rest is cut off: `fraction, exponent = math.frexp(multiplier)` ->
+#   `fraction, exponent = math.frexp(multiplier); fraction = int(fraction * 2**36) / 2**36`
 
 
 # %% requantize right: Python's integers

@@ -66,7 +66,9 @@ def _range_edges(rng):
     bits = [_one_of(rng, 3, 5, 6, 7, 10, 11, 13) for _ in range(6)]
     tiny, huge = _power_of_ten(rng, -60, -48), _power_of_ten(rng, 20, 30)
     near = _power_of_ten(rng, -7, -4)
+    uneven = 49 / 64 * power  # its inverse is not exact
     return [
+        _range_case("a zero point of 13.5, uneven", -13.5 * uneven, 241.5 * uneven, 8),
         _range_case("a range above zero", start, 3 * start, bits[0]),
         _range_case("a range below zero", -3 * start, -start, bits[1]),
         _range_case("a range just above zero", start * near, 3 * start, bits[1]),
@@ -114,11 +116,13 @@ def _quantize_cases(rng):
 def _quantize_edges(rng):
     halves = torch.arange(-9, 10, dtype=torch.float64) / 2
     beside = (halves + 1e-13 * torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(10)[:19]) / 4
+    near = torch.nextafter(halves, 9 * torch.tensor([1.0, -1.0]).double().repeat(10)[:19]) / 4
     # Exact multiples of the scale, whose inverse is not exact.
     scale = 49 / 64
     multiples = (torch.arange(-60, 60, dtype=torch.float64) + 0.5) * scale
     return [
         Case("numbers just beside half-way", _quantize_inputs(beside, 0.25, -1, -8, 7)),
+        Case("numbers as near half-way as can be", _quantize_inputs(near, 0.25, -1, -8, 7)),
         Case("numbers half-way between two codes", _quantize_inputs(halves, 1.0, 3, -8, 7)),
         Case(
             "numbers far outside", _quantize_inputs(_both_signs(rng, 6) * 1e6, 0.5, -3, -128, 127)
@@ -145,8 +149,8 @@ def _quantize_edges(rng):
         *(
             Case(label, _quantize_drawn(rng, shape, _power_of_ten(rng, *sizes), low, low + codes))
             for label, shape, sizes, low, codes in (
-                ("a small scale, three axes", (2, 3, 4), (-30, -15), -200, 300),
-                ("a large scale, four axes", (2, 1, 3, 2), (2, 9), -128, 255),
+                ("a small scale, three axes", (2, 3, 4), (-60, -45), -200, 300),
+                ("a large scale, five axes", (2, 1, 3, 2, 2), (2, 9), -128, 255),
                 ("codes of 16 bits", (12,), (-6, 6), 0, 2**16 - 1),
                 ("codes above 0", (3, 4), (-3, 3), _integers(rng, 2, 50, 1).item(), 100),
                 ("codes below 0", (3, 4), (-3, 3), _integers(rng, -200, -120, 1).item(), 100),
@@ -198,6 +202,8 @@ def _weight_edges(rng):
     zero = _normal(rng, 3, 4)
     zero[1] = 0
     zero[2] *= 1e-12
+    equal = _normal(rng, 3, 4)
+    equal[1] = equal[1, 0].item()
     halves = torch.tensor([[3.0, -2.5, 1.5, 0.5, -0.5, -1.5, 2.5]], dtype=torch.float64)
     cancelling = _normal(rng, 3, 2)
     cancelling[1, 1] = -cancelling[1, 0]
@@ -213,6 +219,7 @@ def _weight_edges(rng):
     multiples = torch.tensor([7, *(code + 0.5 for code in range(-7, 7))], dtype=torch.float64)
     return [
         Case("two axes, with a channel of zeros", {"weight": zero, "bits": 8}),
+        Case("a channel of equal weights", {"weight": equal, "bits": 8}),
         Case("as many inputs as outputs", {"weight": _normal(rng, 5, 5), "bits": 8}),
         Case("a convolution in one dimension", {"weight": _normal(rng, 4, 2, 3), "bits": 8}),
         Case(
@@ -503,6 +510,13 @@ def _multiplier_edges(rng):
             "a mantissa half-way between two others",
             {"multiplier": (2**30 + 2 * _integers(rng, 1, 999, 1).item() + 1.5) / 2**35},
         ),
+        *(
+            Case(
+                f"a mantissa just {words} half-way",
+                {"multiplier": (2**30 + 2 * _integers(rng, 1, 999, 1).item() + more) / 2**35},
+            )
+            for words, more in (("above", 0.5 + 2.0**-21), ("below", 1.5 - 2.0**-21))
+        ),
     ]
 
 
@@ -664,7 +678,7 @@ def _clip_case(label, x, bits, candidates):
 
 def _other_sizes(rng, x, candidates):
     """Numbers and codes of other sizes and signs."""
-    tiny, huge = _power_of_ten(rng, -60, -20), _power_of_ten(rng, 25, 60)
+    tiny, huge = _power_of_ten(rng, -60, -20), _power_of_ten(rng, 60, 100)
     negative = -_normal(rng, 100).abs()
     negative[:5] -= 6
     upwards = [1.2, 1.6, 2.0, 2.4, 2.8, 3.3]
