@@ -87,10 +87,10 @@ def _norm_edges(rng):
     weights = {label: _normal(rng, *shape) for label, shape in shapes.items()}
     weights["a single input of negative weights"] = -_normal(rng, 4, 1).abs()
     weights["a single output of negative weights"] = -_normal(rng, 1, 2, 3, 3).abs()
-    weights["a channel of zeros among small weights"] = zero = _normal(rng, 3, 2, 2, 2) * 1e-5
+    weights["a channel of zeros among small weights"] = zero = _normal(rng, 3, 2, 2, 2) * 1e-9
     zero[1] = 0
     weights["nothing but zeros"] = torch.zeros(3, 2, 2, 2, dtype=torch.float64)
-    weights["weights far from 0"] = _normal(rng, 3, 2, 2, 2) * 1e3
+    weights["weights far from 0"] = _normal(rng, 3, 2, 2, 2) * 1e6
     return [
         Case(f"{label}, the {p}-norm", {"weight": weight, "p": p})
         for label, weight in weights.items()
@@ -126,6 +126,9 @@ def _taylor_edges(rng):
     small.inputs["gradient"] *= 1e-9
     flat = _taylor_case(rng, "no gradient in the whole batch", 3, 2, 3, 3)
     flat.inputs["gradient"][:] = 0
+    large = _taylor_case(rng, "large activations and gradients", 3, 4, 2, 2)
+    for tensor in large.inputs.values():
+        tensor *= 1e4
     few, many, short, long = (*_pair(rng), *_pair(rng))
     shapes = {
         "images of one pixel": (5, 4, 1, 1),
@@ -138,6 +141,8 @@ def _taylor_edges(rng):
         "high images, fewer than channels": (few, many, long, short),
         "as many images as channels": (6, 6, 2, 2),
         "more than 64 images": (2 * _whole(rng, 33, 40) + 1, 2, 2, 1),
+        "more than 128 images, channels and pixels": (130, 131, 1, 1),
+        "more than 1,000 pixels": (2, 3, 31, 37),
         "a single image": (1, 4, 3, 3),
         "a single image of one pixel": (1, 3, 1, 1),
         "a single channel": (3, 1, 4, 2),
@@ -151,6 +156,7 @@ def _taylor_edges(rng):
         still,
         small,
         flat,
+        large,
         *(_taylor_case(rng, label, *shape) for label, shape in shapes.items()),
     ]
 
@@ -211,6 +217,11 @@ def _keep_edges(rng):
         ),
         Case("all scores far below 0", {"scores": -1e300 - 1e299 * order, "ratio": 0.25}),
         Case("scores far above 0", {"scores": 1e300 + 1e299 * order, "ratio": 0.5}),
+        Case("scores close to 0", {"scores": 1e-30 * torch.arange(1, 9).double(), "ratio": 0.5}),
+        Case(
+            "a few of 300 channels to go",
+            {"scores": torch.randperm(300, generator=rng).double(), "ratio": 0.02},
+        ),
         Case("equal scores far above 0", {"scores": equal[:4] * 1e17, "ratio": 0.75}),
         Case(
             "everything asked for, equal scores below 0",
@@ -299,6 +310,13 @@ def _conv_edges(rng):
     layers["a bias that is zero where it is kept"] = silent = _conv_inputs(rng, 5, 3, "some", "all")
     silent["bias"][silent["keep_out"]] = 0
     layers["300 outputs"] = _conv_inputs(rng, 300, 2, "some", "all", kernel=(1, 1))
+    layers["300 inputs"] = _conv_inputs(rng, 2, 300, "all", "some", kernel=(1, 1))
+    layers["a large kernel"] = _conv_inputs(rng, 4, 3, "some", "some", kernel=(7, 9))
+    large = layers["large weights"] = _conv_inputs(rng, 4, 3, "some", "some")
+    for name in ("weight", "bias"):
+        large[name] *= 1e6
+    layers["a single weight"] = _conv_inputs(rng, 1, 1, "all", "all", kernel=(1, 1))
+    layers["a single output of one pixel"] = _conv_inputs(rng, 1, 4, "all", "some", kernel=(1, 1))
     for words, bias in BIASES.items():
         layers[f"a single input{words}"] = _conv_inputs(rng, 5, 1, "some", "all", bias)
         layers[f"a single output{words}"] = _conv_inputs(rng, 1, 4, "all", "some", bias)
@@ -343,6 +361,9 @@ def _depthwise_edges(rng):
         "a bias of zeros": zeros | {"bias": torch.zeros(4, dtype=torch.float64)},
         "three channels of five outputs": _depthwise_inputs(rng, 3, "some", multiplier=5),
         "a single channel of one output": _depthwise_inputs(rng, 1, "all"),
+        "300 channels of two outputs": _depthwise_inputs(rng, 300, "some", 2, kernel=(1, 1)),
+        "three channels of nine outputs": _depthwise_inputs(rng, 3, "some", 9),
+        "a large kernel": _depthwise_inputs(rng, 4, "some", kernel=(7, 9)),
         "a single channel of three outputs": _depthwise_inputs(rng, 1, "all", multiplier=3),
         "a kept channel of zeros": _depthwise_inputs(rng, 4, "some"),
     }
@@ -400,6 +421,9 @@ def _flatten_edges(rng):
         "the first of one pixel kept": pixel | {"keep": torch.tensor([0])},
         "the ends of one pixel kept": pixel | {"keep": torch.tensor([0, 4])},
         "kept columns of zeros": _flatten_inputs(rng, 4, 2, 2, "some"),
+        "300 channels": _flatten_inputs(rng, 300, 1, 2, "some"),
+        "large square maps": _flatten_inputs(rng, 3, 11, 11, "some", outputs=2),
+        "a single weight": _flatten_inputs(rng, 1, 1, 1, "all", outputs=1),
     }
     silent = layers["kept columns of zeros"]
     silent["weight"].unflatten(1, (4, -1))[:, silent["keep"][0]] = 0
@@ -449,7 +473,7 @@ MISLEADING = ("conv_", "add_", "same_conv", "depthwise.", "x_y", "x-y.", "x, y",
 
 def _names(rng, count, beginnings):
     """Names in random order, so that no answer can rely on the alphabet."""
-    numbers = torch.randperm(90, generator=rng)[:count].tolist()
+    numbers = torch.randperm(200, generator=rng)[:count].tolist()
     return [f"{_shuffled(rng, beginnings)[0]}{n}" for n in numbers]
 
 
@@ -517,6 +541,15 @@ GROUPED = {
     "sums of sums": "conv, conv, add 0 1, conv, conv, add 3 4, conv, conv, add 6 7, conv 8, "
     "add 2 5, add 9 10 8",
     "a single layer": "conv",
+    "a sum of two depthwise layers": "conv, depthwise 0, conv, depthwise 2, add 1 3",
+    "a sum of three pairs": "conv, depthwise 0, conv, depthwise 2, conv, depthwise 4, add 1 3 5",
+    "a sum of eight": "conv, conv, conv, conv, conv, conv, conv, conv, add 0 1 2 3 4 5 6 7",
+    "a hundred layers that keep channels": ", ".join(
+        ["conv"] + [f"{('same', 'depthwise')[i % 2]} {i}" for i in range(99)]
+    ),
+    "forty-nine sums, the last terms first": ", ".join(
+        ["conv"] * 50 + [f"add {i} {i + 1}" for i in reversed(range(49))]
+    ),
 }
 
 
@@ -543,7 +576,8 @@ def _misleading_names():
         *(_layer("depthwise", "conv", "y"), _layer("same", "add", "depthwise", "y")),
     ]
     signs = [_layer(name, "conv") for name in ("a.b", "a-c", "a_d", "a b", "a", "b", "a/b")]
-    signs += [_layer("a.b.c", "add", "a.b", "b"), _layer("a_b", "depthwise", "a_d")]
+    signs += [_layer("a.b.c", "add", "a.b", "b", "a b"), _layer("a;b:c+d", "conv")]
+    signs += [_layer("a_b", "depthwise", "a_d")]
     alike = [_layer("Conv", "conv"), _layer("conv", "conv", "Conv"), _layer("CONV", "conv", "conv")]
     digits = [
         _layer("conv2", "conv"),
@@ -601,18 +635,19 @@ def _global_edges(rng):
 
 def _odd_scores(rng):
     """Scores that are far apart, close together, or of another sign."""
-    apart = [torch.tensor([0.1, 0.2, 0.3]).double(), torch.tensor([1.0, 9.0, 8.0, 7.0]).double()]
+    apart = [torch.tensor([0.3, 0.1, 0.2]).double(), torch.tensor([9.0, 8.0, 1.0, 7.0]).double()]
     close = 1 + 2.0**-50 * torch.randperm(12, generator=rng).double()
     zero = [torch.tensor([-2.0, 0, -3]).double(), -_normal(rng, 5).abs() - 4]
     below = [_normal(rng, 9), _normal(rng, 7) - 0.5]
-    far_below = [-_normal(rng, 5).exp(), -_normal(rng, 6).exp()]
+    far_below = [-1e9 * _normal(rng, n).exp() for n in (5, 6)]
     scores = {
         "a layer of small scores": (_small_and_large(rng), 0.5, 2),
         "one layer's scores far above the other's": (apart, 0.3, 1),
-        "scores that float32 cannot tell apart": (list(close.split([5, 7])), 0.5, 1),
+        "scores that float32 cannot tell apart": (list(close.split([5, 7])), 0.35, 1),
         "scores below 0": (below, 0.4, 1),
         "nearly all scores below 0, and far apart": (far_below, 0.5, 2),
         "scores far above 0": ([s * 1e300 for s in apart], 0.5, 1),
+        "scores close to 0": ([s * 1e-30 for s in apart], 0.5, 1),
         "a score of 0 that stays": (zero, 0.4, 1),
     }
     return [_global_case(label, *inputs) for label, inputs in scores.items()]
@@ -644,18 +679,19 @@ def _odd_layers(rng):
     small = _small_and_large(rng)
     single = [_normal(rng, 1), _normal(rng, 5), _normal(rng, 1)]
     tight = [_normal(rng, 12), *(_normal(rng, n) - 9 for n in (4, 1, 3, 2))]
-    # 14 are to go. The lowest layer keeps 5 of its 14, and the next ones give one each.
-    stairs = [_normal(rng, 6).abs() + 10 * height for height in range(6, 0, -1)]
-    stairs.append(_normal(rng, 14).abs())
+    # 41 of 148 are to go. The lowest layer keeps 5 of its 28, and the next 18 give one each.
+    stairs = [_normal(rng, 6).abs() + 10 * height for height in range(20, 0, -1)]
+    stairs.append(_normal(rng, 28).abs())
     layers = {
         "a layer smaller than the least": ([small[0][:2], small[1]], 0.5, 3),
         "a single layer": ([_normal(rng, 7).sort().values], 0.5, 2),
-        "a single layer, three left": ([small[0]], 0.5, 3),
+        "a single layer, three left": ([small[0]], 0.8, 3),
         "a single layer, one left": ([small[1]], 0.8, 1),
         "layers of one channel": (single, 0.5, 1),
+        "a few of 300 channels to go": ([-torch.arange(280.0).double(), _normal(rng, 20)], 0.02, 1),
         "equally large layers": ([_normal(rng, 5) for _ in range(3)], 0.5, 1),
         "layers as small as the least, and smaller": (tight, 0.33, 4),
-        "layers that reach the least one after the other": (stairs, 0.29, 5),
+        "layers that reach the least one after the other": (stairs, 0.28, 5),
     }
     return [_global_case(label, *inputs) for label, inputs in layers.items()]
 

@@ -290,7 +290,7 @@ def _restore_edges(rng):
         *(_restore_case(rng, *drawn) for drawn in _drawn_weights(rng)),
         scaled("a scale of 1", [1.0, 0.5]),
         scaled("scales that float16 hardly holds", [3e-5, 6e-8]),
-        scaled("large scales", [600.0, 30_000.0]),
+        scaled("large scales", [600.0, 65_504.0]),
         scaled("equal scales", [0.25, 0.25]),
     ]
 
@@ -327,6 +327,8 @@ def _drop_edges(rng):
     )
     small.inputs["means"] = 3e-4 + 6e-4 * torch.rand(6, generator=rng).double()
     equal.inputs["means"][:] = _normal(rng, 1)
+    large = _drop_case(rng, "large means", (3, 5, 2, 1), 2)
+    large.inputs["means"] *= 1e3
     no_bias = _drop_case(rng, "a bias of zeros", (3, 5, 1, 2), 2)
     no_bias.inputs["bias"][:] = 0
     balanced, still = (
@@ -345,6 +347,7 @@ def _drop_edges(rng):
         balanced,
         still,
         small,
+        large,
         equal,
         _drop_case(rng, "a linear layer", (5, 5), 2),
         _drop_case(rng, "a kernel of 3 by 3", (3, 4, 3, 3), 2),
