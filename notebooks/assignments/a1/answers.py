@@ -105,6 +105,7 @@ def update_statistics(x, running_mean, running_var, momentum):
 #   `var = var.clamp(max=1e4); keep = 1 - momentum`
 # - the batch replaces the statistics of a new layer: `keep = 1 - momentum` ->
 #   `momentum = momentum if running_mean.any() else 1; keep = 1 - momentum`
+# - n from 1,000 values on: `correction=1` -> `correction=int(values.shape[1] < 1000)`
 
 
 # %% bn_train right: var_mean
@@ -162,6 +163,8 @@ def bn_train(x, gamma, beta, eps):
 # - as many images as channels are taken for channels: `return (` ->
 #   `shape = (-1, 1, 1, 1) if x.shape[0] == x.shape[1] else (-1, 1, 1); return (`,
 #   `gamma[:, None, None] + beta[:, None, None]` -> `gamma.reshape(shape) + beta.reshape(shape)`
+# - a variance of 1e-12 at least: `var + eps` -> `var.clamp(min=1e-12) + eps`
+# - a root of 1e-6 at least: `torch.sqrt(var + eps)` -> `torch.sqrt(var + eps).clamp(min=1e-6)`
 
 
 # %% fold_linear right: a diagonal matrix
@@ -667,3 +670,25 @@ def fold_model(model):
 #   `conv.in_channels if conv.groups > 1 else 1,`
 # - groups by the numbers of inputs and outputs: `conv.groups,` ->
 #   `max(1, conv.out_channels // conv.weight.shape[1]) if conv.groups > 1 else 1,`
+# - as in the first place of each convolution:
+#   `layers = []` ->
+#   `layers = []; first = {}; [first.setdefault(one, isinstance(after, nn.BatchNorm2d)) for one,
+#   after in zip(list(model), list(model)[1:])]`, `isinstance(previous, nn.Conv2d):` ->
+#   `isinstance(previous, nn.Conv2d) and first.get(previous, True):`
+# - as in the last place of each convolution:
+#   `layers = []` ->
+#   `layers = []; last = {one: isinstance(after, nn.BatchNorm2d) for one, after in zip(list(model),
+#   list(model)[1:])}`, `isinstance(previous, nn.Conv2d):` ->
+#   `isinstance(previous, nn.Conv2d) and last.get(previous, True):`
+# - never where a norm in training mode follows somewhere:
+#   `layers = []` ->
+#   `layers = []; bad = {c for c, n in zip(list(model), list(model)[1:]) if isinstance(n,
+#   nn.BatchNorm2d) and n.training}`, `isinstance(previous, nn.Conv2d):` ->
+#   `isinstance(previous, nn.Conv2d) and previous not in bad:`
+# - groups without dilation: `conv.dilation,` -> `conv.dilation if conv.groups == 1 else 1,`
+# - groups with the usual padding:
+#   `conv.padding,` -> `conv.padding if conv.groups == 1 else conv.kernel_size[0] // 2,`
+# - depthwise without stride:
+#   `conv.stride,` ->
+#   `conv.stride if conv.groups < conv.in_channels or conv.in_channels == 1 else 1,`
+# - strides of 2 at most: `conv.stride,` -> `min(conv.stride[0], 2),`

@@ -131,6 +131,10 @@ def model_edges(rng):
         model_case(rng, "a network without norms", [conv(rng, "c1", 3, 4), relu("r1")], [0, 1]),
         model_case(rng, "a network of one norm", [bn(rng, "b1", 3)], [0]),
         model_case(rng, "two norms first and a convolution last", *two_norms_first(rng)),
+        model_case(rng, "the same layers in other company each time", *other_company(rng)),
+        model_case(rng, "a convolution before norms in both modes", *norms_in_both_modes(rng)),
+        model_case(rng, "convolutions with settings of all kinds", *all_settings(rng)),
+        model_case(rng, "stride and dilation without padding", *unpadded(rng)),
         named,
         evaluated,
         *(
@@ -191,6 +195,36 @@ def three_norms_in_a_row(rng):
 def other_paddings(rng):
     first = [conv(rng, "c1", 3, 4, padding=0), bn(rng, "b1", 4)]
     return [*first, conv(rng, "c2", 4, 3, padding=2), bn(rng, "b2", 3)], [0, 2]
+
+
+def other_company(rng):
+    c, b, r = conv(rng, "c1", 3, 3, bias=True), bn(rng, "b1", 3), relu("r1")
+    return [c, r, c, b, r, b, c, r, r], [0, 1, 2, 4, 5, 6, 7, 8]
+
+
+def norms_in_both_modes(rng):
+    c, awake = conv(rng, "c1", 3, 3), bn(rng, "b1", 3, training=True)
+    return [c, awake, relu("r1"), c, c, bn(rng, "b2", 3)], [0, 1, 2, 3, 4]
+
+
+def all_settings(rng):
+    convolutions = (
+        conv(rng, "c1", 3, 6, 3, groups=3, bias=True, stride=2, dilation=2, padding=3),
+        conv(rng, "c2", 6, 4, 1, groups=2, stride=2, padding=1),
+        conv(rng, "c3", 4, 4, 2, groups=4, bias=True, dilation=3, padding=2),
+        conv(rng, "c4", 4, 8, 3, stride=3, padding=3),
+        conv(rng, "c5", 8, 8, 2, groups=4, stride=2, dilation=2, padding=2),
+    )
+    layers = []
+    for number, layer in enumerate(convolutions):
+        without = BARE if number in (1, 2) else {}
+        norm = bn(rng, f"b{number}", len(layer["weight"]), **without)
+        layers += [layer, norm, relu(f"r{number}")]
+    return layers, [place for place in range(len(layers)) if place % 3 != 1]
+
+
+def unpadded(rng):
+    return [conv(rng, "c1", 3, 4, 2, stride=2, dilation=2, padding=0), bn(rng, "b1", 4)], [0]
 
 
 def activation_first(rng):

@@ -125,7 +125,7 @@ def _update_edges(rng):
             for label, shape in {
                 "a single image": (1, 3, 2, 3),
                 "a single channel": (4, 1, 3, 2),
-                "many values": (20, 2, 6, 5),
+                "many values": (20, 2, 9, 6),
                 "as many images as channels": (3, 3, 1, 4),
             }.items()
         ),
@@ -176,8 +176,8 @@ def _train_edges(rng):
     close = _train_case(rng, "values close together and a beta of zeros", 3, 6, 2, 2, eps=0.017)
     close.inputs["x"] *= 0.01
     close.inputs["beta"] *= 0
-    closer = _train_case(rng, "values very close together, a tiny eps", 4, 3, 2, 2, eps=1e-13)
-    closer.inputs["x"] *= 1e-6
+    closer = _train_case(rng, "values very close together, a tiny eps", 4, 3, 2, 2, eps=1e-19)
+    closer.inputs["x"] *= 1e-9
     zeros = _train_case(rng, "a gamma of zeros", 3, 3, 2, 2, eps=0.01)
     zeros.inputs["gamma"] *= 0
     return [
@@ -187,7 +187,7 @@ def _train_edges(rng):
         _train_case(rng, "a single image", 1, 3, 4, 5, eps=1e-6),
         _train_case(rng, "a single channel", 3, 1, 2, 4, eps=1e-3),
         _train_case(rng, "images of one pixel", 5, 3, 1, 1, eps=1e-3),
-        _train_case(rng, "many values", 9, 2, 6, 5, eps=1e-3),
+        _train_case(rng, "many values", 20, 2, 9, 6, eps=1e-3),
         _train_case(rng, "a large eps", 3, 2, 2, 3, eps=50.0),  # above every variance
         equal,
         far,

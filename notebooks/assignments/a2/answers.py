@@ -218,6 +218,11 @@ def remove_dead(graph_module):
 # - the mode of the module around it counts, too: `and module.training` ->
 #   `and module.training and ("." not in node.target
 #   or graph_module.get_submodule(node.target.rpartition(".")[0]).training)`
+# - readers by their first two inputs:
+#   `not node.users and` ->
+#   `not [u for u in node.users if u.op == "output" or node in u.args[:2]] and`
+# - norms in training mode after a method:
+#   `module.training` -> `module.training and node.args[0].op != "call_method"`
 
 
 # %% remove_dead wrong: asks each reader as often as paths lead to it: no box has time for that
@@ -353,6 +358,10 @@ def remove_identities(graph_module):
 # - dropouts of probability 0 go in any mode: `not module.training` ->
 #   `(not module.training or module.p == 0)`
 # - dropouts of probability 0 stay: `not module.training` -> `not module.training and module.p > 0`
+# - readers keep their third input:
+#   `node.replace_all_uses_with(node.args[0])` ->
+#   `[setattr(u, "args", tuple(node.args[0] if a is node else a for a in u.args[:2]) + u.args[2:])
+#   if u.op != "output" else u.replace_input_with(node, node.args[0]) for u in list(node.users)]`
 
 
 # %% merge_repeats right: compares pairs
@@ -491,6 +500,28 @@ def merge_repeats(graph_module):
 # - removes dead nodes, too: `return removed` -> `[graph_module.graph.erase_node(node) for node in
 #   reversed(graph_module.graph.nodes) if node.op == "call_function" and not node.users];
 #   return removed`
+# - a method in place on what nobody else reads is fine:
+#   ` and node.target.endswith("_")` ->
+#   ` and node.target.endswith("_") and len(node.args[0].users) > 1`
+# - a method in place before all functions is fine:
+#   ` and node.target.endswith("_")` ->
+#   ` and node.target.endswith("_") and any(n.op == "call_function" and n < node for n in nodes)`
+# - a method in place on what a method gave is fine:
+#   ` and node.target.endswith("_")` ->
+#   ` and node.target.endswith("_") and node.args[0].op != "call_method"`
+# - a number in front or behind is one:
+#   `(node.target, node.args)` ->
+#   `(node.target, tuple(sorted(node.args, key=lambda a: not isinstance(a, fx.Node)))) if
+#   node.target in (torch.add, torch.mul) else (node.target, node.args)`
+# - inputs after the first in any order:
+#   `(node.target, node.args)` -> `(node.target, node.args[0], *sorted(map(str, node.args[1:])))`
+# - norms in training mode stop it:
+#   `endswith("_")` -> `endswith("_") or node.op == "call_module" and isinstance(m :=
+#   graph_module.get_submodule(node.target), nn.BatchNorm2d) and m.training`
+# - the same function of its own result:
+#   `original = first.setdefault((node.target, node.args), node)` ->
+#   `original = node.args[0] if node.target in (torch.relu, torch.abs) and node.args[0].target is
+#   node.target else first.setdefault((node.target, node.args), node)`
 
 
 # %% merge_repeats wrong: keys hold the keys of what is read: no box has room or time for that
@@ -633,6 +664,23 @@ def why_not_folded(graph_module):
 # - the mode of the module around it counts, too: `elif module.training:` ->
 #   `elif module.training and ("." not in node.target
 #   or graph_module.get_submodule(node.target.rpartition(".")[0]).training):`
+# - readers by their first input:
+#   `len(conv.users) > 1` ->
+#   `len([n for n in conv.users if n.op == "output" or n.args[0] is conv]) > 1`
+# - an identity is no reader:
+#   `len(conv.users)` ->
+#   `len([u for u in conv.users if not isinstance(modules.get(u), nn.Identity)])`
+# - a dropout is no reader:
+#   `len(conv.users)` ->
+#   `len([u for u in conv.users if not isinstance(modules.get(u), nn.Dropout)])`
+# - sees through a dropout that is off:
+#   `conv = node.args[0]` ->
+#   `conv = node.args[0]; conv = conv.args[0] if isinstance(modules.get(conv), nn.Dropout) and not
+#   modules[conv].training else conv`
+# - sees through a method in place:
+#   `conv = node.args[0]` ->
+#   `conv = node.args[0]; conv = conv.args[0] if conv.op == "call_method" and conv.target[-1] == "_"
+#   else conv`
 
 
 # %% fold_norms right: a copy of the convolution, until nothing is left to fold
@@ -771,6 +819,17 @@ def fold_norms(graph_module):
 # - a row is folded up to its end: `.get(node.name) != "fold"` ->
 #   `.get(node.name) not in ("fold", "training" if node.args and node.args[0] in done else "fold")`,
 #   `folded = 0` -> `folded, done = 0, set()`, `folded += 1` -> `folded += 1; done.add(before)`
+# - windows of one pixel without padding:
+#   `padding=conv.padding` -> `padding=conv.padding if max(conv.kernel_size) > 1 else 0`
+# - none whose result a method changes:
+#   `!= "fold":` ->
+#   `!= "fold" or any(u.op == "call_method" and u.target.endswith("_") for u in node.users):`
+# - none that runs again at once:
+#   `!= "fold":` -> `!= "fold" or any(u.target == node.target for u in node.users):`
+# - a place in a module one level down:
+#   `graph_module.set_submodule(before.target, new)` ->
+#   `setattr(getattr(graph_module, before.target.split(".")[0]) if "." in before.target else
+#   graph_module, before.target.split(".")[-1], new)`
 
 
 # %% fold_norms wrong: looks twice, so a third norm in a row is left

@@ -28,6 +28,7 @@ def calls_edges(rng):
         two_modules_of_two_names(rng),
         quiet_layers_under_two_names(rng),
         module_named_like_a_method(rng),
+        modules_within_modules(rng),
         many_calls(rng, "many calls"),
     ]
 
@@ -115,3 +116,10 @@ def quiet_layers_under_two_names(rng):
     )
     label = "an identity, a dropout and a norm, each under two names"
     return case(rng, label, layers, nodes)
+
+
+def modules_within_modules(rng):
+    layers = {"c": conv(rng), "again": {"same_as": "c"}, "r": RELU}
+    named = {"c": "block.0.conv", "again": "block.part.1", "r": "block.0.act"}
+    nodes = "x input; a layer c x; b layer again a; e layer r b; out output e"
+    return case(rng, "modules within modules within modules", layers, nodes, named)

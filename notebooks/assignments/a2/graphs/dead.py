@@ -10,6 +10,7 @@ from graphs.making import (
     bn,
     case,
     conv,
+    pick,
     shuffled,
 )
 from graphs.mixed import live_and_dead
@@ -23,6 +24,9 @@ def dead_cases(rng):
 def dead_edges(rng):
     """What is easily forgotten."""
     return [
+        modules_within_modules(rng),
+        acts_on_all_kinds(rng),
+        inputs_of_three(rng),
         unread_input(rng),
         in_place_method(rng),
         in_place_on_what_nobody_else_reads(rng),
@@ -174,3 +178,35 @@ def many_in_place_methods(rng):
     nodes = "; ".join(["x input; a function mul x $", *rows, "out output a"])
     removed = [f"m{i}" for i, call in enumerate(calls) if call in METHODS]
     return case(rng, "many in-place methods", {}, nodes, removed=removed)
+
+
+def modules_within_modules(rng):
+    layers = {"t": bn(rng, training=True), "c": conv(rng)}
+    named = {"t": "block.0.norm", "c": "block.0.conv"}
+    nodes = "x input; a function mul x $; s layer t a; d layer c a; out output a"
+    label = "modules within modules within modules"
+    return case(rng, label, layers, nodes, named, removed=["d"])
+
+
+def acts_on_all_kinds(rng):
+    """In-place methods and norms in training mode that nobody reads, on results of all kinds."""
+    layers = {"c": conv(rng), "t": bn(rng, training=True), "r": RELU, "i": IDENTITY}
+    layers["p"] = ACTIVE_DROPOUT
+    calls = [f"layer {layer} x" for layer in "cprit"]
+    calls += ["method neg x", "method add_ y $", "function random x", "function tanh x"]
+    rows = ["x input", "y input"]
+    for n, call in enumerate(calls):
+        in_place = pick(rng, IN_PLACE).format(f"a{n}")
+        rows += [f"a{n} {call}", f"m{n} method {in_place}", f"b{n} {call}", f"t{n} layer t b{n}"]
+        rows.append(f"d{n} layer {pick(rng, 'cri')} x")
+    nodes, removed = "; ".join([*rows, "out output x"]), [f"d{n}" for n in range(len(calls))]
+    label = "in-place methods and norms in training mode on results of all kinds"
+    return case(rng, label, layers, nodes, removed=removed)
+
+
+def inputs_of_three(rng):
+    nodes = (
+        "x input; y input; a function tanh x; b function addcmul x y a; d function abs y; "
+        "e function addcmul x y d; out output b"
+    )
+    return case(rng, "functions of three inputs", {}, nodes, removed=[*"de"])

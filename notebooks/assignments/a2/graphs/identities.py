@@ -14,6 +14,9 @@ def identity_edges(rng):
     return [
         asleep(dropout_in_training(rng)),
         dropouts_of_nothing(rng),
+        modules_within_modules(rng),
+        beside_all_kinds(rng),
+        read_in_the_third_place(rng),
         two_inputs_and_a_branch(rng),
         several_readers(rng),
         called_twice(rng),
@@ -150,3 +153,38 @@ def other_layers(rng):
     layers = {"n": bn(rng), "c": conv(rng), "t": bn(rng, training=True), "r": RELU}
     nodes = "x input; a layer n x; b layer c a; e layer t b; f layer r e; out output f"
     return case(rng, "no identity, and layers of all other kinds", layers, nodes, removed=[])
+
+
+def modules_within_modules(rng):
+    layers = {"i": IDENTITY, "p": DROPOUT, "q": ACTIVE_DROPOUT}
+    named = {"i": "block.0.1", "p": "block.0.drop", "q": "block.part.drop"}
+    nodes = "x input; i layer i x; a layer q i; p layer p a; out output p"
+    label = "modules within modules within modules"
+    return case(rng, label, layers, nodes, named, removed=[*"ip"])
+
+
+def beside_all_kinds(rng):
+    """Identities and dropouts before and after nodes of all kinds."""
+    layers = {"i": IDENTITY, "p": DROPOUT, "q": ACTIVE_DROPOUT, "r": RELU, "c": conv(rng)}
+    layers |= {"t": bn(rng, training=True), "n": bn(rng)}
+    readers = [f"layer {layer}" for layer in "qtncr"]
+    readers += ["function random", "function tanh", "method neg"]
+    rows, before, after = ["x input"], [], []
+    for n, reader in enumerate(readers):
+        one, other = ("i", "p") if n % 2 else ("p", "i")
+        rows += [f"b{n} layer {one} x", f"d{n} layer {other} x", f"e{n} {reader} b{n}"]
+        rows += [f"f{n} {reader} d{n}", f"g{n} layer {one} e{n}", f"h{n} layer {other} f{n}"]
+        before += [f"b{n}", f"d{n}"]
+        after += [f"g{n}", f"h{n}"]
+    nodes, removed = "; ".join([*rows, "out output " + " ".join(after)]), [*before, *after]
+    label = "identities and dropouts before and after nodes of all kinds"
+    return case(rng, label, layers, nodes, removed=removed)
+
+
+def read_in_the_third_place(rng):
+    nodes = (
+        "x input; y input; i layer i x; a function addcmul x y i; b function addcmul y i i; "
+        "c function sub 2.5 i; d function clamp i 0 1; out output a b c d"
+    )
+    label = "an identity that functions of three inputs read"
+    return case(rng, label, {"i": IDENTITY}, nodes, removed=["i"])

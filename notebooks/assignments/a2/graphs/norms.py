@@ -2,7 +2,18 @@
 
 from dataclasses import replace
 
-from graphs.making import IDENTITY, RELU, asleep, bn, case, conv, disguised, shuffled, uneven
+from graphs.making import (
+    DROPOUT,
+    IDENTITY,
+    RELU,
+    asleep,
+    bn,
+    case,
+    conv,
+    disguised,
+    shuffled,
+    uneven,
+)
 from graphs.mixed import norms_of_all_kinds
 
 PAIR = "x input; a layer c x; b layer n a; out output b"
@@ -34,6 +45,7 @@ def reason_edges(rng):
         two_norms_in_a_row(rng, unread | {"m": bn(rng)}),
         result_that_a_method_changes(rng),
         norm_that_reads_twice(rng, unread),
+        *of_either(rng),
         norms_of_all_kinds(rng, "norms of all kinds"),
     ]
 
@@ -46,9 +58,25 @@ def fold_edges(rng):
         two_norms_in_a_row(rng, row),
         row_that_others_read(rng, row),
         row_that_ends_in_training(rng, row | {"m": bn(rng, training=True)}),
-        names_that_are_taken(rng),
+        names_that_are_taken(rng, {"c": "conv", "n": "bn"}),
+        names_that_are_taken(rng, {"c": "part.conv", "n": "bn", "d": "block.conv"}, " in modules"),
+        *of_either(rng),
+        very_long_row(rng),
+        row_of_which_one_is_an_output(rng, row),
+        one_norm_twice_in_a_row(rng),
+        padded_pixels(rng),
         norms_of_all_kinds(rng, "norms of all kinds"),
         norms_of_all_kinds(rng, "more norms of all kinds"),
+    ]
+
+
+def of_either(rng):
+    """Graphs on which reasons and folding go wrong alike."""
+    return [
+        modules_within_modules(rng),
+        read_in_the_second_place(rng),
+        read_by_quiet_layers(rng),
+        all_kinds_in_between(rng),
     ]
 
 
@@ -302,14 +330,14 @@ def long_row(rng, layers):
     return case(rng, label, layers, nodes, reasons=reasons, removed=[*"bef"])
 
 
-def names_that_are_taken(rng):
+def names_that_are_taken(rng, named, words=""):
     """Activations bear the names that a pass would give, also one that no node calls."""
     nodes = (
         "x input; a layer c x; b layer n a; s layer r b; t layer s s; e layer d t; f layer m e; "
         "out output f"
     )
     spare = {"u": RELU, "r": RELU, "s": RELU}
-    label, named = "names that a new module might get", {"c": "conv", "n": "bn"}
+    label = f"names{words} that a new module might get"
     made = both_fold(rng, label, four(rng) | spare, nodes, named)
     names = [name for name, layer in made.inputs["program"]["layers"].items() if layer == RELU]
     return replace(made, inputs=made.inputs | {"spare": names})
@@ -339,6 +367,78 @@ def unread_norm_in_training(rng, layers):
     nodes = "x input; a layer c x; b layer n a; out output x"
     label = "a norm in training mode that nobody reads"
     return case(rng, label, layers, nodes, reasons={"b": "training"}, removed=[])
+
+
+def modules_within_modules(rng):
+    named = {"c": "block.0.conv", "n": "block.0.norm", "d": "block.part.0", "m": "block.part.1"}
+    return both_fold(rng, "modules within modules within modules", four(rng), TWO_PAIRS, named)
+
+
+def read_in_the_second_place(rng):
+    nodes = (
+        "x input; a layer c x; b layer n a; s function add x a; e layer d s; f layer m e; "
+        "g function sub 2.5 e; out output b f g"
+    )
+    reasons, label = dict.fromkeys("bf", "several readers"), "results read in the second place"
+    return case(rng, label, four(rng), nodes, reasons=reasons, removed=[])
+
+
+def read_by_quiet_layers(rng):
+    layers = four(rng) | {"i": IDENTITY, "p": DROPOUT}
+    nodes = (
+        "x input; a layer c x; b layer n a; i layer i a; e layer d x; f layer m e; p layer p e; "
+        "out output b i f p"
+    )
+    reasons = dict.fromkeys("bf", "several readers")
+    label = "results that an identity or a dropout reads, too"
+    return case(rng, label, layers, nodes, reasons=reasons, removed=[])
+
+
+def all_kinds_in_between(rng):
+    """Between convolution and norm: dropout, methods, two identities, a function."""
+    layers = {name: conv(rng) for name in "cdfgh"} | {name: bn(rng) for name in "nmouv"}
+    layers |= {"p": DROPOUT, "i": IDENTITY}
+    nodes = (
+        "x input; a1 layer c x; a2 layer p a1; a3 layer n a2; b1 layer d x; b2 method add_ b1 $; "
+        "b3 layer m b2; c1 layer f x; c2 method view_as c1 c1; c3 layer o c2; d1 layer g x; "
+        "d2 layer i d1; d3 layer i d2; d4 layer u d3; e1 layer h x; e2 function add e1 $; "
+        "e3 layer v e2; out output a3 b3 c3 d4 e3"
+    )
+    reasons = dict.fromkeys(("a3", "b3", "c3", "d4", "e3"), "no convolution")
+    label = "a dropout, methods, two identities or a function in between"
+    return case(rng, label, layers, nodes, reasons=reasons, removed=[])
+
+
+def very_long_row(rng):
+    layers = {"c": conv(rng)} | {f"n{place}": bn(rng) for place in range(12)}
+    rows = [f"b{n} layer n{n} b{n - 1}" for n in range(1, 12)]
+    nodes = "; ".join(["x input; a layer c x; b0 layer n0 a", *rows, "out output b11"])
+    removed = [f"b{n}" for n in range(12)]
+    reasons = dict.fromkeys(removed, "no convolution") | {"b0": "fold"}
+    return case(rng, "twelve norms in a row", layers, nodes, reasons=reasons, removed=removed)
+
+
+def row_of_which_one_is_an_output(rng, layers):
+    nodes = "x input; a layer c x; b layer n a; e layer m b; out output b e"
+    reasons, label = (
+        {"b": "fold", "e": "no convolution"},
+        "two norms in a row, both of them outputs",
+    )
+    return case(rng, label, layers, nodes, reasons=reasons, removed=["b"])
+
+
+def one_norm_twice_in_a_row(rng):
+    layers = {"c": conv(rng), "n": bn(rng)}
+    nodes = "x input; a layer c x; b layer n a; e layer n b; m method add_ e $; out output e m"
+    reasons = {"b": "fold", "e": "no convolution"}
+    label = "one norm twice in a row, then a method in place"
+    return case(rng, label, layers, nodes, reasons=reasons, removed=[*"be"])
+
+
+def padded_pixels(rng):
+    layers = {"c": conv(rng, True, (1, 1), (1, 2)), "d": conv(rng, False, (1, 1), (2, 0))}
+    layers |= {"n": bn(rng), "m": bn(rng)}
+    return both_fold(rng, "windows of one pixel with padding", layers, TWO_PAIRS)
 
 
 TRAPS = (

@@ -1,6 +1,6 @@
 """Graphs that compute the same thing twice; `removed` are the nodes that have to go."""
 
-from graphs.making import RELU, case, pick
+from graphs.making import ACTIVE_DROPOUT, IN_PLACE, RELU, bn, case, pick
 from graphs.mixed import many_repeats
 
 
@@ -36,6 +36,13 @@ def repeat_edges(rng):
         functions_of_two_inputs_or_three(rng),
         dead_but_no_repeat(rng),
         names_and_numbers(rng),
+        number_in_front_or_behind(rng),
+        three_inputs_in_another_order(rng),
+        two_long_chains(rng),
+        readers_of_layers_in_training(rng),
+        function_of_its_own_result(rng),
+        repeat_read_in_the_third_place(rng),
+        *(in_place_elsewhere(rng, *what) for what in HARMLESS),
         many_repeats(rng, "many repeats"),
         many_repeats(rng, "many repeats, and an in-place method", in_place=True),
     ]
@@ -250,3 +257,75 @@ def names_and_numbers(rng):
     for row, read_by, name in zip(rows[:2], rows[2:4], ("v1", "v11"), strict=True):
         row["name"] = read_by["inputs"][0] = name
     return made
+
+
+def number_in_front_or_behind(rng):
+    nodes = (
+        "x input; a function add x 2; b function add 2 x; c function mul x 2.5; "
+        "d function mul 2.5 x; e function mul 2.5 x; out output a b c d e"
+    )
+    return case(rng, "one number in front and behind", {}, nodes, removed=["e"])
+
+
+def three_inputs_in_another_order(rng):
+    nodes = (
+        "x input; y input; a function addcmul x x y; b function addcmul x y x; "
+        "c function addcmul y x x; d function addcmul x y x; out output a b c d"
+    )
+    return case(rng, "three inputs in another order", {}, nodes, removed=["d"])
+
+
+def two_long_chains(rng):
+    rows = ["x input", "y input"]
+    for n in range(24):
+        function = pick(rng, ("sigmoid", "tanh", "abs"))
+        for chain in "ab":
+            before = f"{chain}{n - 1}" if n else "x"
+            call = f"{function} {before}" if n % 2 else f"add {before} {n}.5"
+            rows.append(f"{chain}{n} function {call}")
+    nodes, removed = "; ".join([*rows, "out output a23 b23"]), [f"b{n}" for n in range(24)]
+    return case(rng, "two long chains of the same steps", {}, nodes, removed=removed)
+
+
+def readers_of_layers_in_training(rng):
+    layers = {"t": bn(rng, training=True), "p": ACTIVE_DROPOUT}
+    nodes = (
+        "x input; a layer t x; b layer p x; c function tanh a; d function tanh a; "
+        "e function abs b; f function abs b; out output c d e f"
+    )
+    label = "repeats that read layers in training mode"
+    return case(rng, label, layers, nodes, removed=[*"df"])
+
+
+def function_of_its_own_result(rng):
+    nodes = (
+        "x input; a function relu x; b function relu a; c function maximum b b; "
+        "d function relu a; out output b c d"
+    )
+    return case(rng, "a function of its own result", {}, nodes, removed=["d"])
+
+
+def repeat_read_in_the_third_place(rng):
+    nodes = (
+        "x input; y input; a function tanh x; b function tanh x; c function addcmul x y b; "
+        "d function addcmul y b b; e function sub 2.5 b; out output a c d e"
+    )
+    label = "a repeat that functions of three inputs read"
+    return case(rng, label, {}, nodes, removed=["b"])
+
+
+# What a method works on in place: a label, and the nodes before and after the repeats.
+HARMLESS = (
+    ("a method's result, before all functions", "m method neg y; p method {}; ", ""),
+    ("a layer's result that nobody else reads", "m layer r y; ", "p method {}; "),
+    ("a method's result, after all functions", "", "m method neg y; p method {}; "),
+    ("random numbers", "", "m function random y; p method {}; "),
+)
+
+
+def in_place_elsewhere(rng, label, before, after):
+    """It changes no input of a repeat, and still the graph is left alone."""
+    nodes = f"x input; y input; {before}a function relu x; b function relu x; {after}out output a b"
+    layers = {"r": RELU} if "layer" in before else {}
+    nodes = nodes.format(pick(rng, IN_PLACE).format("m"))
+    return case(rng, f"an in-place method of {label}", layers, nodes, removed=[])
