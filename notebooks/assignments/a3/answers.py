@@ -59,6 +59,9 @@ def norm_importance(weight, p):
 # - weights below -10 count as -10: `weight.flatten(1)` -> `weight.flatten(1).clamp(min=-10)`
 # - long rows in 16 bits: `return (` ->
 #   `weight = weight if weight[0].numel() < 1000 else weight.half().double(); return (`
+# - weights close to 0 are 0:
+#   `weight.flatten(1).abs()` -> `torch.nn.functional.threshold(weight.flatten(1).abs(), 1e-8, 0)`
+# - weights of 10,000 at most: `weight.flatten(1)` -> `weight.flatten(1).clamp(-1e4, 1e4)`
 
 
 # %% taylor_importance right: einsum
@@ -108,6 +111,8 @@ def taylor_importance(activation, gradient):
 # - the mean of the means of 32 images each: `return (activation * gradient)` ->
 #   `parts = activation.split(32), gradient.split(32); return torch.stack([(a * g)` and
 #   `.mean(dim=0)` -> `.mean(dim=0) for a, g in zip(*parts)]).mean(dim=0)`
+# - gradients of 5 at most: `* gradient)` -> `* gradient.clamp(-5, 5))`
+# - activations of 6 at most: `activation *` -> `activation.clamp(max=6) *`
 
 
 # %% channels_to_keep right: removes from a list
@@ -168,6 +173,10 @@ def channels_to_keep(scores, ratio):
 #   `return scores.abs().argmax().reshape(1) if ratio == 1 else order`
 # - a ratio of six digits: `len(scores) * ratio` -> `len(scores) * round(ratio, 6)`
 # - a ratio of 0.99 at most: `len(scores) * ratio` -> `len(scores) * min(ratio, 0.99)`
+# - scores close to 0 are 0:
+#   `torch.sort(scores,` -> `torch.sort(scores.where(scores.abs() > 1e-12, 0.),`
+# - a little is taken off for each position:
+#   `torch.sort(scores,` -> `torch.sort(scores - 1e-16 * torch.arange(len(scores)),`
 
 
 # %% channels_to_keep wrong: takes the highest one by one, and marks it with -1
@@ -266,6 +275,7 @@ def prune_conv(weight, bias, keep_in, keep_out):
 #   `weight[keep_out][:, keep_in[weight[:, keep_in].flatten(2).any(2).any(0)]]`
 # - what is kept of the bias goes if it is zero: `if bias is None` ->
 #   `if bias is None or bias.any() and not bias[keep_out].any()`
+# - positions in 8 bits, of inputs: `[:, keep_in]` -> `[:, keep_in.to(torch.uint8).long()]`
 
 
 # %% prune_depthwise right: by channel
@@ -317,6 +327,7 @@ def prune_depthwise(weight, bias, channels, keep):
 #   `weight[outputs].reshape(len(outputs), 1, min(weight.shape[2:]), max(weight.shape[2:]))`
 # - kept outputs of zeros go: `return weight` ->
 #   `outputs = outputs[weight[outputs].flatten(1).any(1)]; return weight`
+# - positions in 8 bits, of many outputs: `keep[:, None]` -> `keep.to(torch.uint8)[:, None]`
 
 
 # %% prune_after_flatten right: column numbers
@@ -379,6 +390,7 @@ def prune_after_flatten(weight, keep, height, width):
 #   `.flatten(int(len(weight) > 1 or len(keep) < by_channel.shape[1]))`
 # - kept columns of zeros go: `.flatten(1)` ->
 #   `.flatten(1)[:, by_channel[:, keep].flatten(1).any(0)]`
+# - positions in 8 bits: `[:, keep]` -> `[:, keep.to(torch.uint8).long()]`
 
 
 # %% channel_groups right: merges sets
@@ -500,6 +512,10 @@ def channel_groups(layers):
 # - sorted by the parts of names: `return sorted(sorted(names) for names in groups.values())` ->
 #   `return sorted((sorted(names, key=lambda n: n.split(".")) for names in groups.values()),
 #   key=lambda names: names[0].split("."))`
+# - sixty-four steps at most: `while leader[name] != name` -> `for _ in range(64)`
+# - a sum ties five at most: `layer["inputs"]:` -> `layer["inputs"][:5]:`
+# - sorted by the parts of names:
+#   `sorted(sorted(names)` -> `sorted(sorted(names, key=lambda n: n.split("."))`
 
 
 # %% channel_groups wrong: what is read again has the group of before, if it makes no channels
@@ -619,6 +635,14 @@ def global_channels(scores, ratio, least):
 #   else int(len(owner) * ratio))`
 # - a ratio of six digits: `len(owner) * ratio` -> `len(owner) * round(ratio, 6)`
 # - a ratio of 0.99 at most: `len(owner) * ratio` -> `len(owner) * min(ratio, 0.99)`
+# - a single layer has no least: `> least` -> `> (least if len(scores) > 1 else 1)`
+# - scores up to a million:
+#   `torch.cat(scores).argsort()` -> `torch.cat(scores).clamp(-1e6, 1e6).argsort(stable=True)`
+# - scores close to 0 are 0:
+#   `torch.cat(scores).argsort()` ->
+#   `torch.cat([s.where(s.abs() > 1e-12, 0.) for s in scores]).argsort(stable=True)`
+# - fourteen decimals:
+#   `torch.cat(scores).argsort()` -> `torch.cat(scores).round(decimals=14).argsort(stable=True)`
 
 
 # %% global_channels wrong: marks closed layers and removed channels with 1e9
