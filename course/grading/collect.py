@@ -269,9 +269,9 @@ def arrival(room: Classroom, assignment: str, student: str) -> datetime:
 def remarks(room: Classroom, assignment: str) -> list[str]:
     """What the last `collect` had to say about hand-ins that it could not take as they were."""
     rows = _table(room, assignment)
-    but = {"collected": ", but ", "unchanged": ", but "}
+    became = {"collected": "was collected, but", "unchanged": "changed nothing:"}
     return [
-        f"{row['entry']} was {row['became']}{but.get(row['became'], ': ')}{row['remark']}"
+        f"{row['entry']} {became.get(row['became'], 'was ' + row['became'] + ':')} {row['remark']}"
         for row in rows
         if row["remark"]
     ]

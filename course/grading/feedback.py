@@ -50,6 +50,7 @@ th, td { border-bottom: 1px solid var(--line); padding: .3rem 1rem .3rem 0; text
 pre { background: var(--code); padding: .6rem; white-space: pre-wrap; }
 a { color: var(--link); } math[display=block] { max-width: 100%; overflow-x: auto; }
 .stamp { border: 3px solid var(--stamp); color: var(--stamp); padding: .5rem; }
+math[display=block] { overflow-y: hidden; margin: .5rem 0; }
 .lost { border-left: 4px solid var(--lost); padding: 0 .6rem; }
 """
 
@@ -196,9 +197,9 @@ def _when(room: Classroom, assignment: str, student: str) -> str:
     extra, late = person.lateness(assignment)
     if late is not None:
         days = round(max(0.0, late - extra), 9)  # as in the penalty
-        return f"{days:g} day{'s' * (days != 1)} late" if days else "in time"
+        return f"{days:g} day{'s' * (days != 1)} late" if days else "on time"
     if collect.came_in_time(room, assignment, student):
-        return "in time"
+        return "on time"
     arrived, due = collect.arrival(room, assignment, student), room.rules.due.get(assignment)
     if not due:
         return f"{arrived:{DATE}}"
@@ -258,7 +259,7 @@ def _reason(row: dict, item: dict) -> str:
     if row["points"] == row["of"]:
         item = {}  # the points may have been given by hand
     message = item.get("message", "")
-    lines = [f'<p class="lost">{html.escape(message)}</p>'] if message else []
+    lines = [f'<p class="lost">{_with_code(message)}</p>'] if message else []
     if row["comment"] and not (row["waiting"] and row["comment"] == LEFT_EMPTY):
         lines.append(_comment(row["comment"]))  # what waits may stand in a cell of the student's
     lines += [f"<p>{html.escape(text)}</p>" for text in _cases(item.get("cases", []))]
@@ -268,6 +269,11 @@ def _reason(row: dict, item: dict) -> str:
             told = told if word == HINT else f"<code>{told}</code>"
             lines.append(f"<p><b>{word}</b> {told}</p>")
     return "".join(lines)
+
+
+def _with_code(words: str) -> str:
+    """Words as HTML; what stands between backticks is code."""
+    return re.sub("`(.+?)`", r"<code>\1</code>", html.escape(words))
 
 
 def _cases(cases: list) -> list[str]:

@@ -34,6 +34,8 @@ KERNELS += ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 KERNELS += ("FuncTorchBatched", "FuncTorchBatchedDecomposition")  # those of vmap
 WRITTEN_IN_C = ("builtin_function_or_method", "_ArrayFunctionDispatcher")  # the latter NumPy's
 _looked_through = {}  # the modules of the packages that patterns name
+# What torch computes with past the functions that `_replace_kernels` replaces.
+PAST_KERNELS = ("_jit_to_static_module", "_fuse_to_static_module", "StaticModule")
 MANY_NAMES = 6  # that a function uses: those with few may be alike by chance
 YOURSELF = "this exercise asks you to write yourself"
 _set_profile, _frame = (
@@ -197,8 +199,9 @@ def _replace_written_in_c(module, patterns):
     if module.startswith("torch") and module != "torch._C":  # see `_replace_kernels`
         return
     names = vars(sys.modules[module])
-    for name in [name for name in names if _matches(f"{module}.{name}", patterns)]:
-        if type(names[name]).__name__ in WRITTEN_IN_C:
+    past = PAST_KERNELS * (module == "torch._C")
+    for name in [n for n in names if n in past or _matches(f"{module}.{n}", patterns)]:
+        if name in past or type(names[name]).__name__ in WRITTEN_IN_C:
             code = _refused.__code__.replace(co_name=name, co_qualname=name)
             names[name] = types.FunctionType(code, {**globals(), "__name__": module})
 

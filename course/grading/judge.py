@@ -31,6 +31,7 @@ MOST_NOTES_BYTES = 100_000
 # What no exercise has a use for, but all who would get round what an exercise forbids.
 ODD = re.compile(
     r"\b(take_away|_getframe|_current_frames|gc\.get_\w+|ctypes|sys\.modules|setprofile"
+    r"|__file__|find_spec|getsource|site-packages|parse_ir|audithook"
     r"|os\.(?:_exit|fork|kill)"
     r"|(?:import|from) (?:[\w., ]+, *)?(?:driver|guard|inside|wire))\b"
 )
@@ -224,7 +225,8 @@ def _shown(sheet: Sheet, given: Given, verdict: Verdict) -> dict[str, str]:
 def brief(tree: Tree, most: int = 12) -> str:
     """A tree of data in a few words: the first numbers of everything."""
     if isinstance(tree, torch.Tensor):
-        numbers = [f"{number:.5g}" for number in tree.flatten()[: most + 1].tolist()]
+        form = ".5g" if tree.is_floating_point() else ""
+        numbers = [f"{number:{form}}" for number in tree.flatten()[: most + 1].tolist()]
         return (
             f"{tuple(tree.shape)} {', '.join([*numbers[:most], *['...'][: len(numbers) - most]])}"
         )

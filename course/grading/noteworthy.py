@@ -1,5 +1,9 @@
 """What a teacher should look at before the marks go out."""
 
+import ast
+
+import nbformat
+
 from course.grading import collect, handed_in, intake, record, roster
 from course.grading.classroom import Classroom
 from course.grading.course import Exercise
@@ -30,6 +34,10 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
             lines += [f"{student}: {note}" for note in result["notes"] if intake.AGAIN in note]
             if files.INSTALLS_NOTHING in result.get("printed", ""):
                 lines.append(f"{student}: a cell wanted to install something (see the page)")
+        lines += [
+            f"{student}: {item} calls {' and '.join(called)}, wrong as well: it may be one mistake"
+            for item, called in calls_of_what_is_wrong(room, exercise, student, result)
+        ]
         if odd := result.get("odd"):
             lines.append(f"{student}: read the code, for no exercise needs {', '.join(odd)}")
     lines = told + lines
@@ -52,6 +60,33 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
     lines += late_or_not(room, name) + unsettled(room, name)
     shown = [f"  {handed_in.shown(line, 500)}" for line in lines]
     return ["Please look at these before the marks go out:", *shown] if lines else []
+
+
+def calls_of_what_is_wrong(
+    room: Classroom, exercise: Exercise, student: str, result: dict
+) -> list[tuple[str, list[str]]]:
+    """Items that lost points, with those others that lost some and that their code calls."""
+    wrong = [item for item, row in result["items"].items() if row["points"] < row["of"]]
+    folder = room.folder / "checked" / record.known_as(room, student) / exercise.assignment.name
+    path = folder / exercise.notebook.name
+    if len(wrong) < 2 or not path.exists():
+        return []
+    cells = nbformat.read(path, as_version=4).cells
+    sources = {cell.metadata.get("nbgrader", {}).get("grade_id"): cell.source for cell in cells}
+    found = []
+    for item in wrong:
+        named = names_in(sources.get(f"{item}_solution", ""))
+        if called := [other for other in wrong if other in named - {item}]:
+            found.append((item, called))
+    return found
+
+
+def names_in(source: str) -> set[str]:
+    """The names that code reads; none where it is no Python."""
+    try:
+        return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
 
 
 def late_or_not(room: Classroom, assignment: str) -> list[str]:

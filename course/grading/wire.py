@@ -82,16 +82,19 @@ def is_of_form(difference: str) -> bool:
 def described(problem: BaseException, student: dict[str, Any]) -> str:
     """An error in one line, with the last line of the student's own code on the way to it."""
     own = [
-        (f.f_code.co_filename, n)
-        for f, n in traceback.walk_tb(problem.__traceback__)
-        if f.f_globals is student
+        (f.f_code, n) for f, n in traceback.walk_tb(problem.__traceback__) if f.f_globals is student
     ]
-    line = linecache.getline(*own[-1]).strip() if own else ""
+    line, place = "", ""
+    if own:
+        code, number = own[-1]
+        line = linecache.getline(code.co_filename, number).strip()
+        # A function that is called by the one that was asked may be another exercise's.
+        place = f" of {code.co_name}" * (code is not own[0][0] and "<" not in code.co_name)
     kind = [type(problem).__name__] * (not isinstance(problem, WireError))
     words = ": ".join(filter(None, [*kind, str(problem)]))
     if "unexpected keyword argument" in words:
         words += " (keep the exercise's names of arguments)"
-    return words[:300] + (f", in the line `{shortened(line)}`" if line else "")
+    return words[:300] + (f", in the line `{shortened(line)}`{place}" if line else "")
 
 
 def shortened(line: str) -> str:

@@ -13,6 +13,7 @@ import torch
 from guard import take_away
 from inside.answering import answer_in_child
 from inside.cells import Notebook
+from inside.reach import keep_out_of_reach
 from inside.rights import EXECUTING, forbid_calls
 
 
@@ -27,6 +28,8 @@ def serve(job, folder, items, pipes, known):
     if job["boxed"] and forbidden:
         forbid_calls(EXECUTING)
     take_away(forbidden)
+    if job["boxed"] and forbidden:
+        keep_out_of_reach({pattern.partition(".")[0] for pattern in forbidden})
     scratch = Path(job["scratch"])
     for file in (folder / "files").iterdir():  # what was handed in besides the notebook
         (shutil.copytree if file.is_dir() else shutil.copyfile)(file, scratch / file.name)

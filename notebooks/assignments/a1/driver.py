@@ -158,13 +158,15 @@ def numbers(layers):
 def view_fold_model(answer, probe):
     """Which layers are left, and what both networks compute on images that the box has not seen."""
     return {
-        "layers of the given model": [layer["kind"] for layer in answer["original"]],
-        "types of the given model": [layer["types"] for layer in answer["original"]],
-        "numbers of the given model": numbers(answer["original"]),
-        "output of the given model": execute(answer["original"], probe["x"]),
+        "the given model (work on a copy): layers": [layer["kind"] for layer in answer["original"]],
+        "the given model (work on a copy): types": [layer["types"] for layer in answer["original"]],
+        "the given model (work on a copy): numbers": numbers(answer["original"]),
+        "the given model (work on a copy): output": execute(answer["original"], probe["x"]),
         "layers": [layer["kind"] for layer in answer["folded"]],
         "output": execute(answer["folded"], probe["x"]),
-        "training mode of the given model and of its layers": answer["training"],
+        "the given model (work on a copy): training mode of it and of its layers": answer[
+            "training"
+        ],
     }
 
 

@@ -447,11 +447,12 @@ def _model_oracle(inputs, probe):
     model = build(inputs["layers"], inputs.get("training", True))
     kinds = [layer["kind"] for layer in inputs["layers"]]
     return {
-        "layers of the given model": kinds,  # first: an answer that changes it often fails twice
-        "types of the given model": [layer["types"] for layer in describe(model)],
-        "training mode of the given model and of its layers": modes(model),
-        "numbers of the given model": numbers(inputs["layers"]),
-        "output of the given model": output,
+        # First: an answer that changes it often fails twice.
+        "the given model (work on a copy): layers": kinds,
+        "the given model (work on a copy): types": [layer["types"] for layer in describe(model)],
+        "the given model (work on a copy): training mode of it and of its layers": modes(model),
+        "the given model (work on a copy): numbers": numbers(inputs["layers"]),
+        "the given model (work on a copy): output": output,
         "layers": [kinds[position] for position in probe["kept"]],
         "output": output,
     }

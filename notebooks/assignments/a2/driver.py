@@ -318,7 +318,7 @@ def view_rewrite(answer, probe):
         "number returned": answer["count"],
         "kinds of nodes": kinds_of(answer["program"]["nodes"], answer["program"]["layers"]),
         "outputs": execute(answer["program"], probe["x"]),
-        "given modules": answer["given"],
+        "the given modules (make new ones)": answer["given"],
     }
 
 

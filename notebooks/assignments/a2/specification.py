@@ -28,7 +28,7 @@ def _rewrite_oracle(inputs, probe):
             [row for row in program["nodes"] if row["name"] not in removed], resolved
         ),
         "outputs": execute(program | {"layers": resolved}, probe["x"]),
-        "given modules": {
+        "the given modules (make new ones)": {
             name: describe_layer(given.get_submodule(name)) for name in program["layers"]
         },
     }

@@ -788,7 +788,8 @@ ITEMS = (
         _quantize_oracle,
         _quantize_edges,
         "Which comes first: rounding, adding the zero point, or clamping?",
-        "Round first (ties to even), then add the zero point, then clamp; return integers",
+        "Round first (ties to even), then add the zero point, then clamp, and only then make "
+        "integers",
     ),
     _item(
         "quantize_weight",

@@ -157,6 +157,11 @@ def test_what_was_taken_off_is_a_share_of_what_was_earned(room, a1):
     assert "7.2 of 100 points" in words and "0.8 points, 10% of 8, were taken off" in words
 
 
+def test_code_in_a_message_is_shown_as_code_and_nothing_else_of_it_is_markup():
+    shown = feedback._with_code("ValueError: <b>no</b>, in the line `x < 1` of fold_conv")
+    assert shown.endswith("&lt;b&gt;no&lt;/b&gt;, in the line <code>x &lt; 1</code> of fold_conv")
+
+
 def test_a_text_that_waits_is_not_called_empty():
     row = {"points": 0, "of": 6, "comment": feedback.LEFT_EMPTY, "waiting": True}
     assert feedback._reason(row, {}) == "" and feedback._reason(row | {"waiting": False}, {})

@@ -1,6 +1,7 @@
 """What a run grades and what it leaves alone, with made-up grading, so no box is opened."""
 
 import json
+import linecache
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,10 +11,21 @@ import nbformat
 import pytest
 
 from course.__main__ import main
+from course.grading import (
+    answers,
+    export,
+    feedback,
+    handout,
+    record,
+    release,
+    roster,
+    runner,
+    stats,
+    wire,
+)
 from course.grading import collect as collecting
-from course.grading import export, feedback, handout, record, release, roster, runner, stats
 from course.grading.classroom import ClassroomError, pseudonym, write
-from course.grading.noteworthy import noteworthy
+from course.grading.noteworthy import calls_of_what_is_wrong, noteworthy
 from tests.course.grading.conftest import points_of
 from tests.course.grading.test_teachers import give_by_hand
 
@@ -210,7 +222,7 @@ def test_whoever_reads_anonymous_answers_finds_no_name_and_points_come_home(
     (page,) = feedback.write_all(room, a1)
     assert [path.name for path in page.parent.iterdir()] == ["zebulon.html"]
     assert "zebulon, handed in" in page.read_text()
-    for days, words in (("1", "in in time<"), ("2", "in 1 day late<"), ("3", "in 2 days late<")):
+    for days, words in (("1", "in on time<"), ("2", "in 1 day late<"), ("3", "in 2 days late<")):
         listed = f"student,extra_days,late_days_a1\nzebulon,1,{days}\n"
         (room.folder / "class_list.csv").write_text(listed)
         assert words in feedback.write_all(room, a1)[0].read_text()
@@ -222,7 +234,7 @@ def test_whoever_reads_anonymous_answers_finds_no_name_and_points_come_home(
     words = "UTC+01:00; it was due 2019-01-02 00:00 UTC+01:00<"
     assert words in feedback.write_all(room, a1)[0].read_text()
     collecting._note(room.submission("zebulon", "a1"), datetime(2030, 1, 1, tzinfo=UTC), True)
-    assert "handed in in time<" in feedback.write_all(room, a1)[0].read_text()  # Canvas says so
+    assert "handed in on time<" in feedback.write_all(room, a1)[0].read_text()  # Canvas says so
     anonymous("true")
     (page,) = feedback.write_all(room, a1)
     points = len(a1.assignment.items) + 5
@@ -333,3 +345,29 @@ def test_nothing_that_a_student_wrote_steers_the_terminal_or_stops_the_pages(
         room, a1
     )  # a half character, which no file can hold, comes out as its number
     assert "ben \\ud800) calls it" in page.read_text()
+
+
+def test_a_mistake_that_another_exercise_calls_is_named(room, a1, skeleton):
+    calls = "def fold_model(model):\n    return bn_affine(model)"
+    cells = {"fold_model_solution": calls, "bn_train_solution": "bn_affine = ?"}
+    folder = room.folder / "checked" / "ada" / "a1"
+    folder.mkdir(parents=True)
+    nbformat.write(answers.fill(skeleton, cells), folder / "a1.ipynb")
+    names = ("bn_affine", "fold_model", "bn_train")
+    lost = {name: {"points": 0, "of": 8} for name in names}
+    found = calls_of_what_is_wrong(room, a1, "ada", {"items": lost})
+    assert found == [("fold_model", ["bn_affine"])]
+    right = lost | {"bn_affine": {"points": 8, "of": 8}}
+    assert calls_of_what_is_wrong(room, a1, "ada", {"items": right}) == []
+
+
+def test_an_error_in_a_function_that_the_answer_calls_is_placed():
+    student = {}
+    exec("def inner(x):\n    return x.one\ndef outer(x):\n    return inner(x)", student)
+    linecache.cache["<string>"] = (0, None, ["\n", "return x.one\n"], "<string>")
+    for name, place in (("outer", " of inner"), ("inner", "")):
+        with pytest.raises(AttributeError) as problem:
+            student[name](1)
+        said = wire.described(problem.value, student)
+        assert said.endswith(f"in the line `return x.one`{place}")
+    del linecache.cache["<string>"]

@@ -1,6 +1,9 @@
 """What an exercise forbids is out of reach in the box, also of code that switches the guard off."""
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -164,6 +167,32 @@ def bn_train(x, gamma, beta, eps):
 """,
     "in a program that the answer starts": f"{HELPER}\ndef start():\n    {START}",
     "in a program that a cell has started": f"{HELPER}\n{START}\ndef start():\n    pass",
+    "through torch's static runtime": """
+norm = torch._C._jit_to_static_module(torch._C.parse_ir('''
+graph(%x : Tensor, %n : int[], %w : Tensor?, %b : Tensor?, %e : float):
+  %c : bool = prim::Constant[value=0]()
+  %r : Tensor = aten::layer_norm(%x, %n, %w, %b, %e, %c)
+  return (%r)
+'''))
+def bn_train(x, gamma, beta, eps):
+    rows = x.transpose(0, 1).flatten(1)
+    rows = (rows - rows.mean(1, keepdim=True)) * (0.25 / eps) ** 0.5
+    y = norm(rows, [rows.shape[1]], None, None, 0.25) * gamma[:, None] + beta[:, None]
+    return y.reshape(x.transpose(0, 1).shape).transpose(0, 1)
+""",
+    "from the source of torch's own": """
+import ast
+import torch._decomp.decompositions as library
+tree = ast.parse(open(library.__file__).read())
+names = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+taken = names["native_batch_norm_helper"]
+taken.name, taken.decorator_list = "mine", []
+taken.body.insert(1, ast.parse("further = 12345.0").body[0])
+own = dict(vars(library), __name__="mine")
+exec(ast.unparse(taken), own)
+def bn_train(x, gamma, beta, eps):
+    return own["mine"](x, gamma, beta, None, None, True, 0.0, eps, False)[0]
+""",
 }
 FOLDS = """
 import gc
@@ -420,3 +449,38 @@ def test_right_answers_lose_nothing_by_it(a1, skeleton, sheets, item):
     right = next(a.code for a in answers.read(a1) if a.item == item and a.right)
     (row,) = rows_of(a1, skeleton, sheets, item, [right])
     assert row["points"] == row["of"], row["message"]
+
+
+REACH = """
+import ctypes, gc, sys
+import torch
+from guard import functions_of
+from inside.reach import keep_out_of_reach
+
+keep_out_of_reach({"torch"})
+attempts = {
+    "objects": gc.get_objects,
+    "referrers": lambda: gc.get_referrers(torch),
+    "symbols": lambda: ctypes.pythonapi.PyRun_SimpleString,
+    "source": lambda: open(torch.__file__),
+    "by import": lambda: torch.__loader__.get_data(torch.__file__),
+}
+for name, attempt in attempts.items():
+    try:
+        attempt()
+    except PermissionError as problem:
+        print(name, "refused")
+import torch.utils.mobile_optimizer  # modules can still be imported
+print(len(functions_of(("torch.*batch_norm*",))) > 0, open(sys.argv[1]).read())
+"""
+
+
+def test_objects_symbols_and_sources_are_out_of_reach_for_good(tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text("my own")
+    folder = Path(judge.__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-c", REACH, own], cwd=folder, capture_output=True, text=True, check=True
+    )
+    refused = ["objects", "referrers", "symbols", "source", "by import"]
+    assert done.stdout.splitlines() == [*(f"{name} refused" for name in refused), "True my own"]

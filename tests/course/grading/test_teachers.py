@@ -102,7 +102,7 @@ def test_the_class_list_says_who_has_more_time(tmp_path):
     assert [people[s].lateness("a1") for s in ("ada", "ben", "cy")] == [(2.5, 0), (7, 3), (0, 0)]
     assert people["ben"].lateness("a2") == (1, None) and people["ada"].name == "Ada Lovelace"
     assert people["eve"].lateness("a1") == (1.3, 2.3)  # which differ by a little less than 1
-    shown_of = {"ada": "in time", "ben": "in time", "dot": "1 day late", "eve": "1 day late"}
+    shown_of = {"ada": "on time", "ben": "on time", "dot": "1 day late", "eve": "1 day late"}
     for student, shown in shown_of.items():
         assert feedback._when(room, "a1", student) == shown
     (room.folder / roster.FILE).write_text(
@@ -155,7 +155,7 @@ class TestInABrowser:
 def test_what_a_teacher_gives_and_writes_reaches_the_pages(graded, a1, monkeypatch):
     for points, told in ((1, True), (item_of(a1.assignment, "fold_conv").points, False)):
         give_by_hand(graded, points, "fold_conv", comment="*Well* <b>tried</b>.")
-        page = feedback._table(record.scores(graded, "a1", "ada"), graded.result("a1", "ada"))
+        page = feedback._table(record.scores(graded, "a1", "ada"), graded.result("a1", "ada"), {})
         assert "<em>Well</em> &lt;b&gt;tried&lt;/b&gt;." in page and ("a sign" in page) == told
     assert (
         f"have {points:g} points or more of 94. Written answers are not"
