@@ -1,11 +1,14 @@
 """What an exercise forbids is out of reach in the box, also of code that switches the guard off."""
 
+import io
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from course.grading import answers, course, judge
 from course.grading.answers import fill
@@ -195,11 +198,15 @@ def bn_train(x, gamma, beta, eps):
 """,
 }
 FOLDS = """
-import gc
+import sys
 KEPT = [torch.nn.utils.fusion.fuse_conv_bn_weights]
 def fold_conv(weight, bias, a, b):
-    for guard in [o for o in gc.get_objects() if type(o).__name__ == "Guard"]:
-        guard.patterns = ()
+    frame = sys._getframe()
+    while frame:
+        for value in frame.f_locals.values():
+            if type(value).__name__ == "Guard":
+                value.patterns = ()
+        frame = frame.f_back
     return KEPT[0](weight, bias, 0 * b, torch.ones_like(b), 0.0, a, b)
 """
 
@@ -313,20 +320,26 @@ def test_functions_written_in_python_are_taken_away_too(a1, skeleton, sheets):
     assert row["points"] == 0 and "write yourself" in row["message"]
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:FutureWarning")
 def test_a_pass_of_torchscript_that_folds_is_taken_away_too(a1, skeleton, sheets):
-    (row,) = rows_of(a1, skeleton, sheets, "fold_linear", [FOLDS_IN_SCRIPT])
+    pair = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1, eps=0.0)).double().eval()
+    made_at_home = io.BytesIO()
+    torch.jit.save(torch.jit.script(pair), made_at_home)
+    code = f"MADE = {made_at_home.getvalue()!r}\n{FOLDS_IN_SCRIPT}"
+    (row,) = rows_of(a1, skeleton, sheets, "fold_linear", [code])
     assert row["points"] == 0 and row["refused"] and "write yourself" in row["message"]
 
 
 FOLDS_IN_SCRIPT = """
-from torch import nn
+import io
 def fold_linear(weight, bias, a, b):
-    norm = nn.BatchNorm2d(len(a), eps=0.0, dtype=torch.float64).eval()
-    norm.weight.data, norm.bias.data = a.clone(), b.clone()
-    conv = nn.Conv2d(weight.shape[1], len(a), 1, dtype=torch.float64)
-    conv.weight.data = weight[:, :, None, None].clone()
-    conv.bias.data = torch.zeros_like(a) if bias is None else bias.clone()
-    script = torch.jit.script(nn.Sequential(conv, norm).eval())
+    script, zeros = torch.jit.load(io.BytesIO(MADE)), torch.zeros_like(a)
+    named = dict([*script.named_parameters(), *script.named_buffers()])
+    for name, value in {
+        "0.weight": weight[:, :, None, None], "0.bias": zeros if bias is None else bias,
+        "1.weight": a, "1.bias": b, "1.running_mean": zeros, "1.running_var": zeros + 1,
+    }.items():
+        named[name].data = value.clone()
     fold = getattr(torch._C, "_jit_pass_" + "fold_convbn")
     folded = getattr(torch.jit._recursive.wrap_cpp_module(fold(script._c)), "0")
     return folded.weight.detach().flatten(1).clone(), folded.bias.detach().clone()
