@@ -191,7 +191,10 @@ def _feedback(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> 
     folder = pages[0].parent if pages else room.folder / "feedback"
     yield f"{exercise.assignment.name}: {len(pages)} page{'s' * (len(pages) != 1)} in {folder}"
     if not args.pseudonyms and (bundle := feedback.write_for_moodle(room, exercise)):
-        yield f"for Moodle, in its folders: {bundle}"
+        within = collect.moodle_folders(room, exercise.assignment.name)
+        others = [page.stem for page in pages if page.stem not in within]
+        words = f", without those that came in another way: {', '.join(others)}" * bool(others)
+        yield f"for Moodle, in its folders: {bundle}{words}"
     yield from runner.pending(room, exercise)
     yield from noteworthy(room, exercise)
 

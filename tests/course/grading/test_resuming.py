@@ -371,3 +371,13 @@ def test_an_error_in_a_function_that_the_answer_calls_is_placed():
         said = wire.described(problem.value, student)
         assert said.endswith(f"in the line `return x.one`{place}")
     del linecache.cache["<string>"]
+
+
+def test_pages_that_do_not_fit_into_moodles_zip_file_are_named(room, a1, monkeypatch, capsys):
+    pages = [room.folder / "feedback" / "a1" / f"{name}.html" for name in ("ada", "eve")]
+    monkeypatch.setattr(feedback, "write_all", lambda *_: pages)
+    monkeypatch.setattr(feedback, "write_for_moodle", lambda *_: room.folder / "a1.zip")
+    monkeypatch.setattr(collecting, "moodle_folders", lambda *_: {"ada": "Ada_11"})
+    assert main(["grade", "feedback", "a1", "--folder", str(room.folder)]) == 0
+    said = capsys.readouterr().out
+    assert f"{room.folder / 'a1.zip'}, without those that came in another way: eve\n" in said
