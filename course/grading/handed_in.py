@@ -129,6 +129,8 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
     parts = sorted(
         (p for p in parts if not NOT_HANDED_IN.search(str(p.name))), key=lambda p: str(p.name)
     )
+    if any("_assignsubmission_" in folder for part in parts for folder in part.name.parts[:-1]):
+        raise IntakeError("it is Moodle's download of everybody: unpack it here and collect again")
     notebooks = [part for part in parts if part.is_notebook]
     named = [
         p

@@ -51,7 +51,7 @@ def draw(room: Classroom, exercise: Exercise) -> list[Path]:
     statistics = item_statistics(marks.assign(points=marks["points"].mask(unread)))
     read, note = (
         marks[~unread],
-        " Written answers are not all read yet and do not count here." if unread.any() else "",
+        " Written answers that are not all read yet do not count here." if unread.any() else "",
     )
     totals, most = (
         read.groupby("student")["points"].sum().clip(lower=0),

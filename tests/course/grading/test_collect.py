@@ -496,6 +496,14 @@ def test_pages_go_back_in_the_folders_that_moodle_made_and_nothing_else_does(roo
     assert pages == {f"{one}/a1.html": one for one in folders}
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_moodles_download_that_was_not_unpacked_is_no_student(room, incoming, count):
+    names = [f"Ada L_{number}_assignsubmission_file_/a1.ipynb" for number in range(count)]
+    place(incoming / "Course-a1-4711.zip", zipped(**dict.fromkeys(names, "A")))
+    (sentence,) = sentences(room)
+    assert "Moodle's download of everybody: unpack it here" in sentence
+
+
 def test_a_full_name_finds_its_student_also_without_what_moodle_leaves_out(room, incoming):
     names = {"Ada L": "ada", "David O'Neill": "david", "Bob": ""}
     (room.folder / roster.FILE).write_text(
