@@ -73,10 +73,21 @@ def execute(layers, x):
         {-1: x},
     )
     for position, layer in enumerate(layers):
-        x = _compute(layer, outputs[layer["from"]] if "from" in layer else x, outputs)
+        try:
+            x = _compute(layer, _output(layer["from"], outputs) if "from" in layer else x, outputs)
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as problem:
+            kind = str(layer.get("kind"))[:30]
+            words = f"layer {position} ({kind}): {type(problem).__name__}: {problem}"
+            raise ValueError(words) from problem
         if position in used_later:
             outputs[position] = x
     return x
+
+
+def _output(position, outputs):
+    if position not in outputs:
+        raise LookupError(f"the output of layer {position} is not there yet")
+    return outputs[position]
 
 
 def _compute(layer, x, outputs):
@@ -87,7 +98,7 @@ def _compute(layer, x, outputs):
     if kind == "linear":
         return F.linear(x, layer["weight"].float(), layer["bias"].float())
     if kind == "add":
-        return x + outputs[layer["with"]]
+        return x + _output(layer["with"], outputs)
     simple = {"relu6": F.relu6, "relu": F.relu, "pool": lambda x: x.mean((2, 3))}
     if kind not in simple:
         raise ValueError(f"a layer of kind {str(kind)[:30]!r} is not known")

@@ -267,7 +267,7 @@ HOSTILE = {  # code instead of the solution's, or a file (None: none), and what 
     "takes all memory": (bomb(60_000, 0, 0), None, "RuntimeError"),
     "grows at the border": (bomb(1, 100_000, 0), None, "RuntimeError"),
     "never ends": (bomb(300, 0, 3000), None, "No answer"),
-    "nothing": ("", None, "not handed in"),
+    "nothing": ("", None, "is not beside the notebook"),
     "an empty file": ("", b"", "SafetensorError"),
     "a pickle": ("", pickle.dumps(Boom()), "SafetensorError"),
     "noise": ("", b"\xff" * 1000, "SafetensorError"),
@@ -319,3 +319,20 @@ def test_the_network_is_computed_in_float32_whatever_the_default_type_is():
     finally:
         torch.set_default_dtype(torch.float32)
     assert torch.equal(found, expected)
+
+
+FAULTS = {
+    "an output that is not there": ({"kind": "add", "with": 7}, "the output of layer 7 is not"),
+    "other channels": (
+        {"kind": "linear", "weight": torch.ones(2, 9), "bias": torch.ones(2)},
+        "shapes cannot be multiplied",
+    ),
+    "no bias": ({"kind": "linear", "weight": torch.ones(2, 3), "bias": None}, "'NoneType' object"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_layer_that_cannot_be_computed_is_named(fault):
+    layer, says = FAULTS[fault]
+    with pytest.raises(ValueError, match=rf"^layer 1 \({layer['kind']}\): \w+: .*{says}"):
+        DRIVER.execute([{"kind": "pool"}, layer], torch.ones(1, 3, 2, 2))
