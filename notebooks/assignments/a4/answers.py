@@ -198,6 +198,12 @@ def quantize_weight(weight, bits):
 # - channels of which the smallest weight is 0 count as zeros: `scales == 0` ->
 #   `weight.flatten(1).amin(1) == 0`
 # - a channel of equal weights counts as zeros: `scales == 0` -> `weight.flatten(1).std(1) == 0`
+# - divides by the largest first:
+#   `torch.round(weight / scales.reshape(shape))` ->
+#   `torch.round(weight / (scales * most).reshape(shape) * most)`
+# - multiplies by the largest code first:
+#   `torch.round(weight / scales.reshape(shape))` ->
+#   `torch.round(weight * most / (scales * most).reshape(shape))`
 
 
 # %% quantize_bias right: the scales the other way round

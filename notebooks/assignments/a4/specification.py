@@ -187,6 +187,9 @@ def _quantize_oracle(inputs, probe):
 # 3. weights, one scale per channel ---------------------------------------------------------------
 
 
+NEAR_HALF_WAY = [[0.45, 0.7], [-0.45, 0.9], [1.1, 0.55], [0.9, -1.4], [-2.1, -1.65], [1.15, 2.3]]
+
+
 def _weight_cases(rng):
     sizes = torch.tensor([0.1, 1.0, 10.0, 0.01], dtype=torch.float64)
     return [
@@ -195,6 +198,11 @@ def _weight_cases(rng):
             {"weight": _normal(rng, 4, 3, 3, 3) * sizes[:, None, None, None], "bits": 8},
         ),
         Case("four bits", {"weight": _normal(rng, 3, 2, 1, 1), "bits": 4}),
+        # Other ways of dividing give another last digit. So they do here, where students see it.
+        Case(
+            "weights near half-way between two codes, divided once by the scale",
+            {"weight": torch.tensor(NEAR_HALF_WAY, dtype=torch.float64), "bits": 4},
+        ),
     ]
 
 
@@ -290,17 +298,23 @@ def _bias_drawn(rng, channels, low, high):
 
 
 def _bias_cases(rng):
-    return [Case("32 channels", _bias_inputs(rng, 32))]
+    # Scales of 24 bits, so that their product is exact. The quotients are rounded as exact ones.
+    input_scale, scales = torch.tensor(0.03).item(), torch.full((13,), 0.003).double()
+    nearly = torch.cat([torch.arange(-994.5, -900, 16), torch.arange(175.5, 200, 4)]).double()
+    nearly *= input_scale * scales
+    return [
+        Case("32 channels", _bias_inputs(rng, 32)),
+        Case(
+            "near half-way between two codes, divided once by the whole scale",
+            {"bias": nearly, "input_scale": input_scale, "weight_scales": scales},
+        ),
+    ]
 
 
 def _bias_edges(rng):
     tiny = torch.full((3,), 1e-8, dtype=torch.float64)
     halves = [0.5, -0.5, 1.5, 2.5, 2.5 + 1e-10, 3.5 - 1e-10]
     halves = torch.tensor(halves, dtype=torch.float64)[torch.randperm(6, generator=rng)]
-    # Scales of 24 bits, so that their product is exact. The quotients are rounded as exact ones.
-    input_scale, scales = torch.tensor(0.03).item(), torch.full((13,), 0.003).double()
-    nearly = torch.cat([torch.arange(-994.5, -900, 16), torch.arange(175.5, 200, 4)]).double()
-    nearly *= input_scale * scales
     balanced = _bias_inputs(rng, 4)
     balanced["bias"] = torch.tensor([0.5, -0.5, 0.75, -0.75], dtype=torch.float64)
     one = _bias_inputs(rng, 6)
@@ -317,10 +331,6 @@ def _bias_edges(rng):
                 "input_scale": 0.5,
                 "weight_scales": torch.full((6,), 2.0, dtype=torch.float64),
             },
-        ),
-        Case(
-            "as near half-way between two codes as float64 comes",
-            {"bias": nearly, "input_scale": input_scale, "weight_scales": scales},
         ),
         Case("a weight scale of exactly 1", one),
         Case("a bias that adds up to 0", balanced),
