@@ -5,10 +5,13 @@ Python tells a hook of such attempts, and no code can take the hook back.
 
 import errno
 import importlib.machinery
+import linecache
 import os
 import sys
 
 from guard import LIBRARIES, functions_of
+
+STANDARD = LIBRARIES[0]  # Python's own library, within which the others may lie
 
 OBJECTS = ("gc.get_objects", "gc.get_referrers", "gc.get_referents")
 SYMBOLS = ("ctypes.dlsym", "ctypes.dlsym/handle")
@@ -22,18 +25,17 @@ _frame = sys._getframe  # before a student's cell can put another in its place
 
 def keep_out_of_reach(packages):
     """From now on refuse to list objects, to look up symbols of C, and to read the code of these
-    packages other than by an import.
+    packages, unless they do so themselves.
     """
     ours = functions_of.__wrapped__.__code__
-    code = tuple(
-        f"{folder}{os.sep}{package}{os.sep}" for folder in LIBRARIES for package in packages
-    )
+    folders = [os.path.join(library, package, "") for library in LIBRARIES for package in packages]
+    code = (*folders, *(os.path.join(os.path.realpath(folder), "") for folder in folders))
 
     def refuse(event, arguments):
         if event in OBJECTS:
             refused = _frame(1).f_code is not ours
-        elif event == "open":
-            refused = is_code(arguments[0]) and not is_import(_frame(1))
+        elif event == "open" and is_code(arguments[0]):
+            refused = not (is_import(_frame(1)) or asks_for_itself(_frame(1)))
         else:
             refused = event in SYMBOLS
         if refused:
@@ -45,6 +47,16 @@ def keep_out_of_reach(packages):
         real = os.path.realpath(os.fsdecode(path))
         return real.endswith((".py", ".pyc")) and real.startswith(code)
 
+    def asks_for_itself(frame):
+        # TorchScript and others read code of their own package, by way of Python's `inspect`.
+        while frame and frame.f_code.co_filename.startswith(STANDARD) and not at_home(frame):
+            frame = frame.f_back
+        return frame is not None and at_home(frame)
+
+    def at_home(frame):
+        return frame.f_code.co_filename.startswith(code)
+
+    linecache.clearcache()  # what torch has read while it was imported
     sys.addaudithook(refuse)
 
 
