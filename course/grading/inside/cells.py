@@ -23,6 +23,7 @@ from guard import was_taken_away
 from inside import files
 from inside.timing import OutOfTime, alarm
 from IPython.core.inputtransformer2 import TransformerManager
+from IPython.utils.text import DollarFormatter
 
 CELLS_SECONDS = 60  # of work for all cells; after that each gets a second
 NAMING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -52,7 +53,25 @@ class Shell:
     """
 
     def __init__(self, notebook):
-        self.notebook = notebook
+        self.notebook, self.magics = notebook, {}
+        self.before = os.getcwd()  # where %cd - goes
+
+    @property
+    def user_ns(self):
+        """The names that cells have defined."""
+        return self.notebook.namespace
+
+    def push(self, names):
+        """Define names."""
+        self.notebook.namespace |= names
+
+    def run_cell(self, source):
+        """Execute code, as a cell does."""
+        self.notebook.run_cell(source, "<after run_cell>")
+
+    def register_magic_function(self, function, magic_kind="line", magic_name=None):
+        """Take a magic of the student's own."""
+        self.magics[magic_kind, magic_name or function.__name__] = function
 
     def __getattr__(self, name):
         return self
@@ -65,14 +84,23 @@ class Shell:
 
     def run_line_magic(self, name, line, *more):
         """Execute what %time measures and the file that %run names: they may define names."""
-        if name == "time":
-            self.notebook.run_cell(line, "<after %time>")
-        elif name == "run":
+        if name == "time":  # whose line is code
+            return self.notebook.run_cell(line, "<after %time>")
+        line = self._expanded(line)
+        if own := self.magics.get(("line", name)):
+            return own(line)
+        if name == "pwd":
+            return os.getcwd()
+        if name == "run":
             self._run_file(next(word for word in shlex.split(line) if not word.startswith("-")))
         elif name == "cd":
-            os.chdir(Path(line.strip().strip("'\"")).expanduser())
+            folder = line.strip().removeprefix("-q ").strip().strip("'\"") or "~"
+            here, folder = os.getcwd(), self.before if folder == "-" else folder
+            os.chdir(Path(folder).expanduser())
+            self.before = here
         else:
             self.system(f"{name} {line}")
+        return None
 
     def _run_file(self, name):
         """Execute a Python file, or all cells of a notebook."""
@@ -87,10 +115,19 @@ class Shell:
 
     def system(self, line):
         """Do what a shell does with files."""
-        files.do(line)
+        files.do(self._expanded(line))
+
+    def _expanded(self, line):
+        """A line with the values of what stands in it as {name} or $name, where that works."""
+        with suppress(Exception):
+            return DollarFormatter().vformat(line, args=[], kwargs=self.notebook.namespace)
+        return line
 
     def run_cell_magic(self, name, line, body):
         """Execute what stands below a magic that measures or captures; skip other languages."""
+        line = self._expanded(line)
+        if own := self.magics.get(("cell", name)):
+            return own(line, body)
         if name in ("time", "timeit", "capture", "prun"):
             self.notebook.run_cell(body, f"<below %%{name}>")
         elif name in ("writefile", "file"):
@@ -98,6 +135,22 @@ class Shell:
             mode = "a" if "-a" in words else "w"
             with open(words[-1], mode, encoding="utf-8") as file:
                 file.write(body)
+        return None
+
+
+class Shown:
+    """What `display` gives back, for what is shown anew."""
+
+    def update(self, *objects, **named):
+        """Show something in the same place."""
+
+    display = update
+
+
+def display(*objects, display_id=None, **named):
+    """Print, as the picture of a plot is not looked at."""
+    print(*objects)
+    return Shown() if display_id else None
 
 
 class Notebook:
@@ -121,7 +174,7 @@ class Notebook:
         self.loop = asyncio.new_event_loop()
         weakref.finalize(self, self.loop.close)
         shell = Shell(self)
-        self.namespace |= {"get_ipython": lambda: shell, "display": print}
+        self.namespace |= {"get_ipython": lambda: shell, "display": display}
         IPython.get_ipython = self.namespace["get_ipython"]
         paths = [Path(path).resolve() for path in sys.path if path]
         libraries = [path for path in paths if not folder.resolve().is_relative_to(path)]

@@ -115,3 +115,29 @@ def test_a_shell_line_that_no_shell_understands_ends_no_cell(notebook):
     usual = notebook(True)
     run(usual, "!echo that's it\n!cp\n!unzip\nafter = 1")
     assert usual.namespace["after"] == 1 and usual.problems == []
+
+
+def test_magics_know_names_and_those_of_ones_own_run(notebook):
+    source = """
+home = %pwd
+name = "made"
+!mkdir -p {name}/inner
+%cd -q $name
+%cd inner
+%cd -
+names = {"one": 1}
+%time two = {**names, "two": 2}
+handle = display(1, display_id=True)
+handle.update(2)
+get_ipython().push({"pushed": 3})
+get_ipython().run_cell("ran = 4")
+from IPython.core.magic import register_cell_magic
+@register_cell_magic
+def own(line, cell):
+    get_ipython().run_cell(cell.replace("DIGIT", line))
+"""
+    made = notebook(False)
+    names = run(made, source, "%%own 5\nfive = DIGIT", "%cd {home}")
+    assert made.problems == []
+    found = {name: names.get(name) for name in ("two", "pushed", "ran", "five")}
+    assert found == {"two": {"one": 1, "two": 2}, "pushed": 3, "ran": 4, "five": 5}
