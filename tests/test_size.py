@@ -27,7 +27,7 @@ BUDGETS = {
     "helpers/plots": 5_560,
     "helpers/training": 7_100,
     "helpers/checks": 5_230,
-    "course": 90_950,
+    "course": 91_450,
     "course/benchmarks": 16_910,
     "course/commands": 9_460,
     "course/grading": 36_090,

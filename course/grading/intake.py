@@ -22,7 +22,7 @@ from course.grading.handed_in import IntakeError, cells_of, files_of, require_an
 
 AGAIN = "is defined again"
 DEFINED = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
-ASSIGNED = re.compile(r"^(\w+) *=(?!=)", re.MULTILINE)
+ASSIGNED = re.compile(r"^([a-zA-Z]\w*) *=(?!=)", re.MULTILINE)
 IMPORTED = re.compile(r"^(?:from [\w.]+ )?import (.+)", re.MULTILINE)
 PICTURES = "A text holds pictures, which no page shows; they are in the file that you handed in."
 

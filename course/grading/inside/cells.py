@@ -129,6 +129,9 @@ class Shell:
         if own := self.magics.get(("cell", name)):
             return own(line, body)
         if name in ("time", "timeit", "capture", "prun"):
+            words = line.split()
+            if name == "capture" and words[:1] and words[0].isidentifier():
+                self.notebook.namespace[words[0]] = types.SimpleNamespace(stdout="", stderr="")
             self.notebook.run_cell(body, f"<below %%{name}>")
         elif name in ("writefile", "file"):
             words = shlex.split(line)

@@ -137,7 +137,8 @@ def own(line, cell):
     get_ipython().run_cell(cell.replace("DIGIT", line))
 """
     made = notebook(False)
-    names = run(made, source, "%%own 5\nfive = DIGIT", "%cd {home}")
+    names = run(made, source, "%%own 5\nfive = DIGIT", "%cd {home}", "%%capture said\n1")
     assert made.problems == []
     found = {name: names.get(name) for name in ("two", "pushed", "ran", "five")}
     assert found == {"two": {"one": 1, "two": 2}, "pushed": 3, "ran": 4, "five": 5}
+    assert names["said"].stdout == ""
