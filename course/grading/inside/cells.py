@@ -178,6 +178,7 @@ class Notebook:
         weakref.finalize(self, self.loop.close)
         shell = Shell(self)
         self.namespace |= {"get_ipython": lambda: shell, "display": display}
+        self.namespace |= {"In": [""], "Out": {}}  # what IPython keeps is looked at, not used
         IPython.get_ipython = self.namespace["get_ipython"]
         paths = [Path(path).resolve() for path in sys.path if path]
         libraries = [path for path in paths if not folder.resolve().is_relative_to(path)]
