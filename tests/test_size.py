@@ -34,8 +34,8 @@ BUDGETS = {
     "course/lessons": 6_580,
     "course/publish": 8_370,
     "course/reference": 11_330,
-    "tests": 218_370,
-    "notebooks": 91_780,
+    "tests": 218_450,
+    "notebooks": 91_880,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100

@@ -223,6 +223,10 @@ def remove_dead(graph_module):
 #   `not [u for u in node.users if u.op == "output" or node in u.args[:2]] and`
 # - norms in training mode after a method:
 #   `module.training` -> `module.training and node.args[0].op != "call_method"`
+# - functions that end in an underscore stay:
+#   `node.op == "call_method" and node.target.endswith("_")` ->
+#   `node.op in ("call_method", "call_function") and getattr(node.target, "__name__",
+#   str(node.target)).endswith("_")`
 
 
 # %% remove_dead wrong: asks each reader as often as paths lead to it: no box has time for that
@@ -522,6 +526,10 @@ def merge_repeats(graph_module):
 #   `original = first.setdefault((node.target, node.args), node)` ->
 #   `original = node.args[0] if node.target in (torch.relu, torch.abs) and node.args[0].target is
 #   node.target else first.setdefault((node.target, node.args), node)`
+# - the inputs of Python's + in any order:
+#   `(node.target, node.args)` ->
+#   `(node.target, tuple(sorted(node.args, key=str)) if node.target is __import__("operator").add
+#   else node.args)`
 
 
 # %% merge_repeats wrong: keys hold the keys of what is read: no box has room or time for that

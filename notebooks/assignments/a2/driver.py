@@ -8,6 +8,8 @@ fx.GraphModule of it, `describe` goes back, and `execute` computes a description
 for graphs that nobody vouches for.
 """
 
+import operator
+
 import torch
 import torch.nn.functional as F
 from torch import fx, nn
@@ -24,6 +26,10 @@ FUNCTIONS = {
     "clamp": torch.clamp,
     "addcmul": torch.addcmul,
     "random": torch.rand_like,
+    "plus": operator.add,  # as x + y becomes
+    "times": operator.mul,
+    "above": torch.gt,
+    "both": operator.and_,
 }
 NAMES = {function: name for name, function in FUNCTIONS.items()}
 METHODS = ("neg", "type_as", "view_as", "square", "clamp_min")

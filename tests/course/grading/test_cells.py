@@ -1,6 +1,8 @@
 """Cells run as in a notebook, and where functions are taken away all but what calls them does."""
 
+import asyncio
 import importlib
+import selectors
 import sys
 import time
 from pathlib import Path
@@ -26,9 +28,21 @@ def notebook(a1, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path_hooks", [*sys.path_hooks])
     scratch = job / "scratch"
     monkeypatch.chdir(scratch)
+    monkeypatch.setattr(selectors, "DefaultSelector", selectors.DefaultSelector)
+    for name in ("_make_self_pipe", "_close_self_pipe", "_write_to_self"):  # all are put back
+        loop = asyncio.SelectorEventLoop
+        monkeypatch.setattr(loop, name, getattr(loop, name))
     with patch.dict(sys.modules):
         module = importlib.import_module("inside.cells")
-        yield lambda *of_it: module.Notebook(scratch, *of_it)
+        made = []
+
+        def make(*of_it):
+            made.append(module.Notebook(scratch, *of_it))
+            return made[-1]
+
+        yield make
+        for one in made:
+            one.loop.close()
 
 
 def run(notebook, *sources):

@@ -27,6 +27,7 @@ def dead_edges(rng):
         modules_within_modules(rng),
         acts_on_all_kinds(rng),
         inputs_of_three(rng),
+        functions_with_an_underscore(rng),
         unread_input(rng),
         in_place_method(rng),
         in_place_on_what_nobody_else_reads(rng),
@@ -202,6 +203,15 @@ def acts_on_all_kinds(rng):
     nodes, removed = "; ".join([*rows, "out output x"]), [f"d{n}" for n in range(len(calls))]
     label = "in-place methods and norms in training mode on results of all kinds"
     return case(rng, label, layers, nodes, removed=removed)
+
+
+def functions_with_an_underscore(rng):
+    nodes = (
+        "x input; a function above x 0; b function both a a; d function above x $; "
+        "e function both a d; f function tanh x; out output f d"
+    )
+    label = "functions whose names end in an underscore"
+    return case(rng, label, {}, nodes, removed=[*"abe"])
 
 
 def inputs_of_three(rng):

@@ -37,6 +37,7 @@ def repeat_edges(rng):
         dead_but_no_repeat(rng),
         names_and_numbers(rng),
         number_in_front_or_behind(rng),
+        operators(rng),
         three_inputs_in_another_order(rng),
         two_long_chains(rng),
         readers_of_layers_in_training(rng),
@@ -265,6 +266,15 @@ def number_in_front_or_behind(rng):
         "d function mul 2.5 x; e function mul 2.5 x; out output a b c d e"
     )
     return case(rng, "one number in front and behind", {}, nodes, removed=["e"])
+
+
+def operators(rng):
+    nodes = (
+        "x input; y input; a function plus x y; b function plus y x; c function times a b; "
+        "d function times b a; e function plus x y; f function plus x 2; g function plus 2 x; "
+        "h function times a b; out output a b c d e f g h"
+    )
+    return case(rng, "operators of Python, in either order", {}, nodes, removed=[*"eh"])
 
 
 def three_inputs_in_another_order(rng):
