@@ -30,7 +30,7 @@ BUDGETS = {
     "course": 91_510,
     "course/benchmarks": 16_910,
     "course/commands": 9_460,
-    "course/grading": 36_160,
+    "course/grading": 36_170,
     "course/lessons": 6_580,
     "course/publish": 8_370,
     "course/reference": 11_330,

@@ -11,7 +11,6 @@ goes on. Milliseconds go to data/results/peers_speed.csv.
 """
 
 import argparse
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,8 +25,6 @@ from course.reference import jobs, stages
 from course.reference.measuring import float_structure
 from course.reference.table import FOLDER
 from helpers import data, metrics, models, training
-from helpers.files import write_atomically
-from helpers.provenance import provenance
 
 RATES = {"lr": 0.2, "muon": 0.02}  # of random weights
 WORK, HANDOVERS = Path("build/peers"), Path("data/training")
@@ -83,9 +80,7 @@ def time_them() -> None:
     networks = {"fast": float_structure(speed.file_of("fast"))}
     networks |= {name: build().eval() for name, build in NETWORKS.items()}
     table = speed.measured(networks, ENGINES)
-    conditions = provenance() | {"threads": speed.THREADS, "load": round(os.getloadavg()[0], 1)}
-    path = FOLDER / "peers_speed.csv"
-    write_atomically(path, table.assign(**conditions).to_csv(index=False, float_format="%.4f"))
+    speed.save(table, FOLDER / "peers_speed.csv")
     print(table.to_string())
 
 

@@ -209,13 +209,18 @@ def file_of(name: str) -> Path:
     )
 
 
+def save(table: pd.DataFrame, path: Path) -> None:
+    """Write milliseconds, and the conditions under which they were measured."""
+    conditions = provenance() | {"threads": THREADS, "load": round(os.getloadavg()[0], 1)}
+    write_atomically(path, table.assign(**conditions).to_csv(index=False, float_format="%.4f"))
+
+
 def main() -> None:
     torch.set_num_threads(1)  # workers are forked from here
     names = load().query("weight_bits == '32'").name
     networks = {name: float_structure(file_of(name)) for name in names}
     table = measured(networks, [name for name in ENGINES if find_spec(NEEDS.get(name, "torch"))])
-    conditions = provenance() | {"threads": THREADS, "load": round(os.getloadavg()[0], 1)}
-    write_atomically(SPEED, table.assign(**conditions).to_csv(index=False, float_format="%.4f"))
+    save(table, SPEED)
     print(
         table.pivot_table("median_ms", ["name", "engine"], "batch", sort=False).round(2).to_string()
     )

@@ -48,9 +48,9 @@ table { border-collapse: collapse; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem 1rem .3rem 0; text-align: left; }
 @media (max-width: 30rem) { table { font-size: .85rem; } th, td { padding-right: .5rem; } }
 pre { background: var(--code); padding: .6rem; white-space: pre-wrap; }
-a { color: var(--link); } math[display=block] { max-width: 100%; overflow-x: auto; }
+a { color: var(--link); } math[display=block] { max-width: 100%; overflow: auto hidden;
+  margin: .5rem 0; }
 .stamp { border: 3px solid var(--stamp); color: var(--stamp); padding: .5rem; }
-math[display=block] { overflow-y: hidden; margin: .5rem 0; }
 .lost { border-left: 4px solid var(--lost); padding: 0 .6rem; }
 """
 

@@ -240,10 +240,11 @@ class Notebook:
         _set_running_loop(self.loop)  # as in a kernel, where it runs while any cell does
         try:
             waiting = eval(code, namespace)
+            if waiting is not None:  # a statement that awaits is a coroutine
+                _set_running_loop(None)
+                self.loop.run_until_complete(waiting)
         finally:
-            _set_running_loop(before)
-        if waiting is not None:  # a statement that awaits is a coroutine
-            self.loop.run_until_complete(waiting)
+            _set_running_loop(before)  # a magic may have executed this within another statement
 
     def _leave_out(self, statement, problem, file, namespace):
         """Whether a statement failed since something is taken away; notes what is missing now."""

@@ -42,7 +42,7 @@ def keep_out_of_reach(packages):
             raise PermissionError(errno.EPERM, "no exercise needs this here", event)
 
     def is_code(path):
-        if not isinstance(path, str | bytes):
+        if not isinstance(path, str | bytes | os.PathLike):  # an open file's number
             return False
         real = os.path.realpath(os.fsdecode(path))
         return real.endswith((".py", ".pyc")) and real.startswith(code)

@@ -29,8 +29,8 @@ def notebook(a1, tmp_path, monkeypatch):
     scratch = job / "scratch"
     monkeypatch.chdir(scratch)
     monkeypatch.setattr(selectors, "DefaultSelector", selectors.DefaultSelector)
+    loop = asyncio.SelectorEventLoop
     for name in ("_make_self_pipe", "_close_self_pipe", "_write_to_self"):  # all are put back
-        loop = asyncio.SelectorEventLoop
         monkeypatch.setattr(loop, name, getattr(loop, name))
     with patch.dict(sys.modules):
         module = importlib.import_module("inside.cells")
@@ -141,6 +141,8 @@ name = "made"
 %cd -
 names = {"one": 1}
 %time two = {**names, "two": 2}
+import asyncio
+%time await asyncio.sleep(0)
 handle = display(1, display_id=True)
 handle.update(2)
 get_ipython().push({"pushed": 3})

@@ -465,7 +465,7 @@ def test_right_answers_lose_nothing_by_it(a1, skeleton, sheets, item):
 
 
 REACH = """
-import ctypes, gc, inspect, sys
+import ctypes, gc, inspect, os, pathlib, sys
 import torch
 from guard import functions_of
 from inside.reach import keep_out_of_reach
@@ -476,6 +476,7 @@ attempts = {
     "referrers": lambda: gc.get_referrers(torch),
     "symbols": lambda: ctypes.pythonapi.PyRun_SimpleString,
     "source": lambda: open(torch.__file__),
+    "by a path": lambda: os.open(pathlib.Path(torch.__file__), os.O_RDONLY),
     "by inspect": lambda: inspect.getsourcelines(torch.nn.functional.fold)[0][0] + 1,
     "by import": lambda: torch.__loader__.get_data(torch.__file__),
 }
@@ -500,5 +501,5 @@ def test_objects_symbols_and_sources_are_out_of_reach_for_good(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", REACH, own], cwd=folder, capture_output=True, text=True, check=True
     )
-    refused = ["objects", "referrers", "symbols", "source", "by inspect", "by import"]
+    refused = ["objects", "referrers", "symbols", "source", "by a path", "by inspect", "by import"]
     assert done.stdout.splitlines() == [*(f"{name} refused" for name in refused), "True my own"]

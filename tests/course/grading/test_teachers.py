@@ -158,7 +158,7 @@ def test_what_a_teacher_gives_and_writes_reaches_the_pages(graded, a1, monkeypat
         page = feedback._table(record.scores(graded, "a1", "ada"), graded.result("a1", "ada"), {})
         assert "<em>Well</em> &lt;b&gt;tried&lt;/b&gt;." in page and ("a sign" in page) == told
     assert (
-        f"have {points:g} points or more of 94. Written answers that"
+        f"have {points:g} points or more of 94. Written answers that are not"
         in stats.draw(graded, a1)[2].read_text()
     )
     page = stats.draw(graded, a1)[2].read_text()
