@@ -13,6 +13,7 @@ code runs.
 import ctypes
 import errno
 import gc
+import importlib
 import linecache
 import re
 import sys
@@ -27,7 +28,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-IMPORTING = "<frozen importlib._bootstrap>"
+IMPORTING = importlib._bootstrap._call_with_frames_removed.__code__
 # Where torch keeps the code of one of its functions for tensors in a processor's memory.
 KERNELS = ("CPU", "MkldnnCPU", "QuantizedCPU", "NestedTensorCPU")
 KERNELS += ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
@@ -87,7 +88,8 @@ class Guard(TorchFunctionMode):
     def _see(self, frame, event, argument):
         """See a call of a Python function."""
         if event == "call":
-            module, code = str(frame.f_globals.get("__name__")), frame.f_code
+            module, code = frame.f_globals.get("__name__"), frame.f_code
+            module = module if type(module) is str else ""  # no code of others runs in here
             self._judge(f"{module}.{code.co_qualname}", frame)
             if not module.startswith("torch.") and len(code.co_names) >= MANY_NAMES:
                 self._judge(self.bodies.get(_body(code), ""), frame, "is in a copy of")
@@ -144,7 +146,7 @@ def _where(frame):
         frame = frame.f_back
     if frame is None:
         return "a thread"
-    if frame.f_code.co_filename == IMPORTING:
+    if frame.f_code is IMPORTING:
         return ""
     text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
     if len(text) > 80:
@@ -192,6 +194,7 @@ def _replace_kernels(name):
             library.impl(operator, key, _refused, False)
             # What would bring the old code back when it is deleted must be out of reach.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
+            type(library).reset = lambda library: None
 
 
 def _replace_written_in_c(module, patterns):

@@ -1,4 +1,5 @@
-"""What a student's code may not reach where library functions are taken away: their old selves.
+"""What a student's code may not reach where library functions are taken away: their old selves, and
+places where the guard does not look.
 
 Python tells a hook of such attempts, and no code can take the hook back.
 """
@@ -8,8 +9,9 @@ import importlib.machinery
 import linecache
 import os
 import sys
+import threading
 
-from guard import LIBRARIES, functions_of
+from guard import LIBRARIES, Guard, functions_of
 
 STANDARD = LIBRARIES[0]  # Python's own library, within which the others may lie
 
@@ -20,12 +22,15 @@ IMPORTING = [
     getattr(importlib.machinery.SourceFileLoader, name).__code__
     for name in ("get_data", "get_code", "exec_module")
 ]
-_frame = sys._getframe  # before a student's cell can put another in its place
+CALLS_C = "_cffi_backend"  # a module that finds functions of C and tells no hook
+# Before a student's cell can put others in their place:
+_frame, _profile = sys._getframe, sys.getprofile
 
 
 def keep_out_of_reach(packages):
-    """From now on refuse to list objects, to look up symbols of C, and to read the code of these
-    packages, unless they do so themselves.
+    """From now on refuse to list objects, to look up symbols of C, to load compiled code that was
+    handed in, to read the code of these packages, unless they do so themselves, and to run where
+    no guard looks.
     """
     ours = functions_of.__wrapped__.__code__
     folders = [os.path.join(library, package, "") for library in LIBRARIES for package in packages]
@@ -36,6 +41,10 @@ def keep_out_of_reach(packages):
             refused = _frame(1).f_code is not ours
         elif event == "open" and is_code(arguments[0]):
             refused = not (is_import(_frame(1)) or asks_for_itself(_frame(1)))
+        elif event in ("import", "ctypes.dlopen"):
+            refused = arguments[0] == CALLS_C or is_foreign(arguments[event == "import"])
+        elif event in UNSEEN:
+            refused = UNSEEN[event](_frame(1))
         else:
             refused = event in SYMBOLS
         if refused:
@@ -56,8 +65,28 @@ def keep_out_of_reach(packages):
     def at_home(frame):
         return frame.f_code.co_filename.startswith(code)
 
+    libraries = tuple(map(os.path.realpath, LIBRARIES))
+
+    def is_foreign(file):  # compiled code; None where a module is asked for by its name
+        return file is not None and not os.path.realpath(os.fsdecode(file)).startswith(libraries)
+
     linecache.clearcache()  # what torch has read while it was imported
     sys.addaudithook(refuse)
+
+
+def _switches_off(frame):
+    """Whether somebody else than a guard replaces the profile function of a guard."""
+    watching = getattr(_profile(), "__func__", None) is Guard._see
+    return watching and frame.f_code not in (Guard.__enter__.__code__, Guard.__exit__.__code__)
+
+
+STARTS = threading.Thread.start.__code__
+# Where the profile function of a guard does not see what is called, and when that is refused.
+UNSEEN = {
+    "sys.addaudithook": lambda frame: True,
+    "sys.setprofile": _switches_off,
+    "_thread.start_new_thread": lambda frame: frame.f_code is not STARTS,
+}
 
 
 def is_import(frame):
