@@ -23,6 +23,7 @@ import types
 from contextlib import suppress
 from fnmatch import translate
 from functools import lru_cache
+from operator import attrgetter
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -35,8 +36,10 @@ KERNELS += ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 KERNELS += ("FuncTorchBatched", "FuncTorchBatchedDecomposition")  # those of vmap
 WRITTEN_IN_C = ("builtin_function_or_method", "_ArrayFunctionDispatcher")  # the latter NumPy's
 _looked_through = {}  # the modules of the packages that patterns name
-# What torch computes with past the functions that `_replace_kernels` replaces.
-PAST_KERNELS = ("_jit_to_static_module", "_fuse_to_static_module", "StaticModule")
+# With what torch computes past the functions that `_replace_kernels` replaces, and rewrites graphs.
+PAST_KERNELS = ("_jit_to_static_module", "_fuse_to_static_module", "StaticModule", "parse_ir")
+PAST_KERNELS += ("Graph.create", "_create_function_from_graph", "_te.TensorExprKernel")
+PAST_KERNELS += ("_last_executed_optimized_graph", "GraphExecutorState.execution_plans")
 MANY_NAMES = 6  # that a function uses: those with few may be alike by chance
 YOURSELF = "this exercise asks you to write yourself"
 _set_profile, _frame = (
@@ -174,6 +177,9 @@ def take_away(patterns):
             _replace_kernels(name)
     for module in modules:
         _replace_written_in_c(module, patterns)
+    for name in PAST_KERNELS:
+        owner, _, last = f"_C.{name}".rpartition(".")
+        setattr(attrgetter(owner)(torch), last, _refusing(last, "torch._C"))
     for name, function in functions_of(patterns):
         code = function.__code__
         if code.co_code == _refused.__code__.co_code:
@@ -202,11 +208,15 @@ def _replace_written_in_c(module, patterns):
     if module.startswith("torch") and module != "torch._C":  # see `_replace_kernels`
         return
     names = vars(sys.modules[module])
-    past = PAST_KERNELS * (module == "torch._C")
-    for name in [n for n in names if n in past or _matches(f"{module}.{n}", patterns)]:
-        if name in past or type(names[name]).__name__ in WRITTEN_IN_C:
-            code = _refused.__code__.replace(co_name=name, co_qualname=name)
-            names[name] = types.FunctionType(code, {**globals(), "__name__": module})
+    for name in [n for n in names if _matches(f"{module}.{n}", patterns)]:
+        if type(names[name]).__name__ in WRITTEN_IN_C:
+            names[name] = _refusing(name, module)
+
+
+def _refusing(name, module):
+    """A function of this name that raises an error."""
+    code = _refused.__code__.replace(co_name=name, co_qualname=name)
+    return types.FunctionType(code, {**globals(), "__name__": module})
 
 
 def _refused(*inputs, **named):

@@ -142,7 +142,7 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
     if len(notebooks) > 1 and len(named) != 1:
         names = ", ".join(shown(str(part.name)) for part in (named or notebooks)[:4])
         raise IntakeError(
-            f"which of its notebooks counts: {names}? Delete the others and collect again"
+            f"which of its notebooks counts: {names}? With one alone it can be collected again"
         )
     notebook = (named or notebooks)[0]
     files, problems, left = {}, [], MOST_FILES_BYTES

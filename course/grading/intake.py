@@ -21,6 +21,7 @@ from course.grading.collect import UNREADABLE
 from course.grading.handed_in import IntakeError, cells_of, files_of, require_answers
 
 AGAIN = "is defined again"
+OWN = "a cell of your own"
 DEFINED = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
 ASSIGNED = re.compile(r"^([a-zA-Z]\w*) *=(?!=)", re.MULTILINE)
 IMPORTED = re.compile(r"^(?:from [\w.]+ )?import (.+)", re.MULTILINE)
@@ -218,7 +219,7 @@ def _fits(cell: dict, released: Any) -> bool:
 def _own(source: str) -> str:
     """What an error calls a cell of the student's own: by its first line."""
     first = next(iter(source.strip().splitlines()), "")
-    return f"a cell of your own (`{first if len(first) <= 40 else f'{first[:36]} ...'}`)"
+    return f"{OWN} (`{first if len(first) <= 40 else f'{first[:36]} ...'}`)"
 
 
 def _own_cell(cell: dict) -> Any:

@@ -21,7 +21,7 @@ import torch
 
 from course.grading import box, wire
 from course.grading.course import Exercise
-from course.grading.intake import Submission
+from course.grading.intake import OWN, Submission
 from course.grading.job import Place
 from helpers.checks.specification import Case, Item, Tree, Verdict, combine
 
@@ -227,9 +227,8 @@ def brief(tree: Tree, most: int = 12) -> str:
     if isinstance(tree, torch.Tensor):
         form = ".5g" if tree.is_floating_point() else ""
         numbers = [f"{number:{form}}" for number in tree.flatten()[: most + 1].tolist()]
-        return (
-            f"{tuple(tree.shape)} {', '.join([*numbers[:most], *['...'][: len(numbers) - most]])}"
-        )
+        shape = f"{tuple(tree.shape)} " if tree.ndim else ""
+        return shape + ", ".join([*numbers[:most], *["..."][: len(numbers) - most]])
     if isinstance(tree, dict):
         return "; ".join(f"{name} = {_part(value, most)}" for name, value in [*tree.items()][:most])
     if isinstance(tree, list | tuple):
@@ -248,9 +247,13 @@ def _cell_problems(outcome: box.BoxResult) -> list[str]:
     frame = outcome.frames.get("cells", b"")
     try:
         pairs = json.loads(frame)["problems"] if len(frame) <= MOST_NOTES_BYTES else []
-        return [
-            f"the cell of {str(name).removesuffix('_solution')[:60]} raised {str(problem)[:300]}"
+        pairs = [
+            (str(name).removesuffix("_solution")[:60], str(problem)[:300])
             for name, problem in pairs[:20]
+        ]
+        return [
+            f"{name if name.startswith(OWN) else f'the cell of {name}'} raised {problem}"
+            for name, problem in pairs
         ]
     except (ValueError, TypeError, LookupError, RecursionError):
         return []

@@ -42,7 +42,7 @@ def keep_out_of_reach(packages):
         elif event == "open" and is_code(arguments[0]):
             refused = not (is_import(_frame(1)) or asks_for_itself(_frame(1)))
         elif event in ("import", "ctypes.dlopen"):
-            refused = arguments[0] == CALLS_C or is_foreign(arguments[event == "import"])
+            refused = arguments[0] == CALLS_C or is_foreign(*arguments[:2])
         elif event in UNSEEN:
             refused = UNSEEN[event](_frame(1))
         else:
@@ -66,12 +66,25 @@ def keep_out_of_reach(packages):
         return frame.f_code.co_filename.startswith(code)
 
     libraries = tuple(map(os.path.realpath, LIBRARIES))
+    modules = [*sys.modules.values()]
+    loaded = {os.path.realpath(module.__file__) for module in modules if is_from_a_file(module)}
 
-    def is_foreign(file):  # compiled code; None where a module is asked for by its name
-        return file is not None and not os.path.realpath(os.fsdecode(file)).startswith(libraries)
+    def is_foreign(name, file=None):
+        """Whether compiled code was handed in, or is loaded again, with all that was taken away."""
+        if name is None or (file is None and os.sep not in name):  # a module, not a file
+            return False
+        path = os.path.realpath(os.fsdecode(file or name))
+        again = file is not None and path in loaded
+        loaded.add(path)
+        return again or not path.startswith(libraries)
 
     linecache.clearcache()  # what torch has read while it was imported
     sys.addaudithook(refuse)
+
+
+def is_from_a_file(module):
+    """Whether Python says which file a module came from."""
+    return isinstance(getattr(module, "__file__", None), str)
 
 
 def _switches_off(frame):

@@ -49,6 +49,12 @@ def bn_affine(gamma, beta, mean, var, eps):
 # - without gamma and beta an eps of 0 counts as none: `var + eps` ->
 #   `var + (eps if gamma is not None else eps or 1e-5)`
 # - a variance of 1e-12 at least: `var + eps` -> `var.clamp(min=1e-12) + eps`
+# - without gamma, an eps of 0.1 at most:
+#   `var + eps` -> `var + (min(eps, 0.1) if gamma is None else eps)`
+# - without gamma, a variance of 0 counts as 1:
+#   `var + eps` -> `(torch.where(var == 0, 1.0, var) if gamma is None else var) + eps`
+# - without gamma, a tiny eps is dropped:
+#   `var + eps` -> `var + (eps if eps > 1e-8 or gamma is not None else 0)`
 
 
 # %% update_statistics right: the layer itself does it
@@ -106,6 +112,21 @@ def update_statistics(x, running_mean, running_var, momentum):
 # - the batch replaces the statistics of a new layer: `keep = 1 - momentum` ->
 #   `momentum = momentum if running_mean.any() else 1; keep = 1 - momentum`
 # - n from 1,000 values on: `correction=1` -> `correction=int(values.shape[1] < 1000)`
+# - a momentum in percent:
+#   `keep = 1 - momentum` -> `momentum = round(momentum, 2); keep = 1 - momentum`
+# - the mean of squares for a single image:
+#   `var = values.var(dim=1, correction=1)` -> `var = values.var(dim=1, correction=1); n =
+#   values.shape[1]; var = ((values**2).mean(1) - mean**2) * n / (n - 1) if len(x) == 1 else var`
+# - a batch of equal values changes nothing:
+#   `keep = 1 - momentum` -> `keep = 1 - momentum if var.any() else 1.0; momentum = 1 - keep`
+# - a running variance of 0 counts as 1:
+#   `keep = 1 - momentum` -> `keep = 1 - momentum; running_var = torch.where(running_var == 0, 1.0,
+#   running_var)`
+# - a new layer takes the batch's:
+#   `keep = 1 - momentum` -> `momentum = 1 if momentum < 0.5 and not running_mean.any() and
+#   (running_var == 1).all() else momentum; keep = 1 - momentum`
+# - variances of 1e-8 at least:
+#   `keep = 1 - momentum` -> `var = var.clamp(min=1e-8); keep = 1 - momentum`
 
 
 # %% bn_train right: var_mean
@@ -165,6 +186,22 @@ def bn_train(x, gamma, beta, eps):
 #   `gamma[:, None, None] + beta[:, None, None]` -> `gamma.reshape(shape) + beta.reshape(shape)`
 # - a variance of 1e-12 at least: `var + eps` -> `var.clamp(min=1e-12) + eps`
 # - a root of 1e-6 at least: `torch.sqrt(var + eps)` -> `torch.sqrt(var + eps).clamp(min=1e-6)`
+# - an eps of 0 counts as 1e-5: `var + eps` -> `var + (eps or 1e-5)`
+# - gamma by image where there are as many:
+#   `* gamma[:, None, None]` -> `* (gamma[:, None, None, None] if len(x) == len(gamma) else gamma[:,
+#   None, None])`
+# - statistics by image where there are as many:
+#   `mean = x.mean(dim=(0, 2, 3), keepdim=True)` -> `mean = x.mean(dim=(0, 2, 3) if len(x) !=
+#   len(gamma) else (1, 2, 3), keepdim=True)`
+# - gamma by column where there are as many:
+#   `* gamma[:, None, None]` -> `* (gamma if x.shape[3] == len(gamma) and x.shape[2] != len(gamma)
+#   else gamma[:, None, None])`
+# - equal values stay: `return (` -> `return x if not var.any() else (`
+# - a 0 within gamma counts as 1:
+#   `return (` -> `gamma = torch.where(gamma == 0, 1.0, gamma) if gamma.any() else gamma; return (`
+# - variances of 1,000 at most: `var + eps` -> `var.clamp(max=1e3) + eps`
+# - outliers are cut:
+#   `(x - mean) / torch.sqrt(var + eps)` -> `((x - mean) / torch.sqrt(var + eps)).clamp(-6, 6)`
 
 
 # %% fold_linear right: a diagonal matrix
@@ -200,6 +237,14 @@ def fold_linear(weight, bias, a, b):
 #   `b.squeeze() if bias is None`
 # - with a single input a bias is taken for granted: `b if bias is None` ->
 #   `b if bias is None and weight.shape[1] > 1`
+# - a b of zeros is no bias:
+#   `folded_bias =` -> `folded_bias = None if bias is None and not b.any() else`
+# - an identity gives back what came:
+#   `folded_bias =` -> `x = (a == 1).all() and not b.any(); folded_bias = bias if x else`
+# - a 0 within b counts as 1: `folded_bias =` -> `b = torch.where(b == 0, 1.0, b); folded_bias =`
+# - a tiny a counts as 0: `return a` -> `return torch.where(a.abs() < 1e-6, 0.0, a)`
+# - a single number loses its axis:
+#   `folded_bias =` -> `folded_bias = b.squeeze() if weight.numel() == 1 else`
 
 
 # %% fold_conv right: einsum
@@ -257,6 +302,18 @@ def fold_conv(weight, bias, a, b):
 #   folded_bias =`
 # - in one dimension a kernel of one pixel goes: `a.reshape(shape) * weight,` ->
 #   `(a.reshape(shape) * weight).flatten(1 if weight.ndim == 3 and weight.shape[2] == 1 else -1),`
+# - a b of zeros is no bias:
+#   `folded_bias =` -> `folded_bias = None if bias is None and not b.any() else`
+# - an a of 0 counts as 1 but for two dimensions:
+#   `return a.reshape` -> `return (torch.where(a == 0, 1.0, a) if weight.ndim != 4 else a).reshape`
+# - divides by a but for two dimensions:
+#   `a * bias + b` -> `(a * (bias + b / a) if weight.ndim != 4 else a * bias + b)`
+# - a depthwise weight of three dimensions has other axes:
+#   `return a.reshape(shape) * weight` -> `return (a[:, None, None, None] if weight.shape[1] == 1
+#   and weight.ndim == 5 else a.reshape(shape)) * weight`
+# - a single output of three dimensions loses its axis:
+#   `a.reshape(shape) * weight,` -> `(a.reshape(shape) * weight).squeeze(0) if weight.ndim == 5 and
+#   len(a) == 1 else a.reshape(shape) * weight,`
 
 
 # %% fold_transposed right: repeated factors
@@ -312,6 +369,15 @@ def fold_transposed(weight, bias, a, b, groups):
 # - b is divided by a: `a * bias + b` -> `a * (bias + b / a)`
 # - a bias with a 0 is dropped: `b if bias is None` -> `b if bias is None or not bias.all()`
 # - an a of 0 counts as 1: `factor = a.` -> `factor = torch.where(a == 0, 1.0, a).`
+# - a b of zeros is no bias:
+#   `folded_bias =` -> `folded_bias = None if bias is None and not b.any() else`
+# - divides by a for one group:
+#   `a * bias + b` -> `(a * (bias + b / a) if groups == 1 else a * bias + b)`
+# - an a of 0 counts as 1 for one group:
+#   `factor = a.` -> `factor = (torch.where(a == 0, 1.0, a) if groups == 1 else a).`
+# - groups in eight bits:
+#   `(factor * grouped).reshape(weight.shape)` -> `weight * a.reshape(groups,
+#   -1)[(torch.arange(inputs).to(torch.int8) // (inputs // groups)).long()][:, :, None, None]`
 
 
 # %% fold_before right: pushes b through the convolution
@@ -388,6 +454,11 @@ def fold_before(weight, bias, a, b, groups):
 #   if bias is None`
 # - with one group a bias is taken for granted: `shift if bias is None` ->
 #   `shift if bias is None and (groups > 1 or outputs == 1 or weight.shape[2] == 1)`
+# - an a of 0 counts as 1 for one group:
+#   `weight * a_seen` -> `weight * (torch.where(a_seen == 0, 1.0, a_seen) if groups == 1 else
+#   a_seen)`
+# - a bias with a 0 is none for one group:
+#   `shift if bias is None` -> `shift if bias is None or (groups == 1 and not bias.all())`
 
 
 # %% fold_model right: copies first, then folds in the copy
@@ -692,3 +763,26 @@ def fold_model(model):
 #   `conv.stride,` ->
 #   `conv.stride if conv.groups < conv.in_channels or conv.in_channels == 1 else 1,`
 # - strides of 2 at most: `conv.stride,` -> `min(conv.stride[0], 2),`
+# - an eps of 1e-5 at least: `bn.eps)` -> `max(bn.eps, 1e-5))`
+# - an eps of 0.1 at most: `bn.eps)` -> `min(bn.eps, 0.1))`
+# - variances of 0.001 at least: `bn.running_var,` -> `bn.running_var.clamp(min=1e-3),`
+# - a variance of 0 counts as 1:
+#   `bn.running_var,` -> `torch.where(bn.running_var == 0, 1.0, bn.running_var),`
+# - a bias with a 0 is none:
+#   `conv.bias, a, b)` -> `conv.bias if conv.bias is None or conv.bias.all() else None, a, b)`
+# - a beta with a 0 is none: `bn.bias,` -> `bn.bias if bn.affine and bn.bias.all() else None,`
+# - a gamma of zeros is none:
+#   `bn.weight,` -> `bn.weight if bn.affine and bn.weight.any() else None,`
+# - a new norm stays:
+#   `and layer.running_mean is not None` -> `and layer.running_mean is not None and
+#   bool(layer.running_mean.any())`
+# - a pair in two places is folded twice:
+#   `layers = []` -> `layers = []; cache = {}`, `layers[-1] = folded_convolution(previous, layer)`
+#   -> `key = (previous, layer); layers[-1] = cache[key] = folded_convolution(cache.get(key,
+#   previous), layer)`
+# - paddings of 3 at most: `conv.padding,` -> `min(conv.padding[0], 3),`
+# - dilations of 3 at most: `conv.dilation,` -> `min(conv.dilation[0], 3),`
+# - strides of 3 at most: `conv.stride,` -> `min(conv.stride[0], 3),`
+# - a kernel of one pixel loses its padding:
+#   `conv.padding,` -> `conv.padding if conv.kernel_size != (1, 1) or conv.groups > 1 else 0,`
+# - a single input loses its stride: `conv.stride,` -> `conv.stride if conv.in_channels > 1 else 1,`

@@ -135,6 +135,17 @@ def model_edges(rng):
         model_case(rng, "a convolution before norms in both modes", *norms_in_both_modes(rng)),
         model_case(rng, "convolutions with settings of all kinds", *all_settings(rng)),
         model_case(rng, "stride and dilation without padding", *unpadded(rng)),
+        model_case(rng, "one pair in two places", *pair_again(rng)),
+        model_case(rng, "one pair twice in a row", *pair_twice(rng)),
+        model_case(rng, "seven norms in a row", *seven_norms(rng)),
+        model_case(rng, "new norms", *new_norms(rng)),
+        model_case(rng, "norms with small and large numbers", *small_and_large(rng)),
+        model_case(rng, "numbers with zeros", *with_zeros(rng)),
+        model_case(rng, "a norm whose gamma is all zeros", *gamma_of_zeros(rng)),
+        model_case(rng, "norms before convolutions of one pixel", *norms_before_pixels(rng)),
+        model_case(rng, "pairs right after norms that stay", *pairs_after_norms(rng)),
+        model_case(rng, "large settings", *large_settings(rng)),
+        model_case(rng, "settings of narrow convolutions", *narrow_settings(rng)),
         named,
         evaluated,
         *(
@@ -276,6 +287,92 @@ def untracked_first(rng):
     norms = [bn(rng, "b1", 4, mean=None, var=None, **BARE), bn(rng, "b2", 4)]
     after = [relu("r1"), conv(rng, "c2", 4, 3), bn(rng, "b3", 3)]
     return [conv(rng, "c1", 3, 4), *norms, *after], [0, 1, 2, 3, 4]
+
+
+def pair_again(rng):
+    c, b = conv(rng, "c1", 3, 3, bias=True), bn(rng, "b1", 3)
+    return [c, b, relu("r1"), c, b], [0, 2, 3]
+
+
+def pair_twice(rng):
+    c, b = conv(rng, "c1", 3, 3), bn(rng, "b1", 3)
+    return [c, b, c, b, relu("r1"), c], [0, 2, 4, 5]
+
+
+def ordinary(rng, channels):
+    """Variances so large that what is computed in float32 stays precise through many norms."""
+    return torch.rand(channels, generator=rng, dtype=torch.float64) + 0.5
+
+
+def seven_norms(rng):
+    bare = [{}, BARE, {}, {}, {}, BARE, {}]
+    norms = [bn(rng, f"b{i}", 4, var=ordinary(rng, 4), **w) for i, w in enumerate(bare)]
+    return [conv(rng, "c1", 3, 4), *norms, relu("r1")], [0, 8]
+
+
+def new_norms(rng):
+    zeros, ones = torch.zeros(4).double(), torch.ones(4).double()
+    new = {"mean": zeros, "var": ones, "eps": 0.5}
+    layers = [conv(rng, "c1", 3, 4), bn(rng, "b1", 4, gamma=ones, beta=zeros, **new), relu("r1")]
+    return [*layers, conv(rng, "c2", 4, 4, bias=True), bn(rng, "b2", 4, **BARE, **new)], [0, 2, 3]
+
+
+def small_and_large(rng):
+    var = ordinary(rng, 4)
+    small = [conv(rng, "c1", 3, 4), bn(rng, "b1", 4, var=var * 1e-8, eps=1e-9), relu("r1")]
+    large = [conv(rng, "c2", 4, 4), bn(rng, "b2", 4, var=var * 1e5), relu("r2")]
+    return [*small, *large, conv(rng, "c3", 4, 4), bn(rng, "b3", 4, eps=5.0)], [0, 2, 3, 5, 6]
+
+
+def with_zeros(rng):
+    count = torch.arange(4).double()
+    first = conv(rng, "c1", 3, 4, bias=True)
+    first["bias"] = count
+    norm = bn(rng, "b1", 4, var=count / 4, beta=count - 1, mean=count - 2)
+    return [first, norm, relu("r1"), conv(rng, "c2", 4, 3), bn(rng, "b2", 3)], [0, 2, 3]
+
+
+def pairs_after_norms(rng):
+    awake, untracked = bn(rng, "b1", 4, training=True), {"mean": None, "var": None, **BARE}
+    layers = [conv(rng, "c1", 3, 4), awake, awake, conv(rng, "c2", 4, 3), bn(rng, "b2", 3)]
+    layers += [relu("r1"), bn(rng, "b3", 3, training=True, **untracked)]
+    layers += [conv(rng, "c3", 3, 4), bn(rng, "b4", 4), conv(rng, "c4", 4, 4)]
+    layers += [bn(rng, "b5", 4, **untracked), conv(rng, "c5", 4, 3), bn(rng, "b6", 3)]
+    return layers, [0, 1, 2, 3, 5, 6, 7, 9, 10, 11]
+
+
+def gamma_of_zeros(rng):
+    zeros = torch.zeros(4).double()
+    return [conv(rng, "c1", 3, 4), bn(rng, "b1", 4, gamma=zeros), relu("r1")], [0, 2]
+
+
+def norms_before_pixels(rng):
+    first = [bn(rng, "b1", 3), conv(rng, "c1", 3, 4, kernel=1), relu("r1")]
+    grouped = conv(rng, "c2", 4, 4, kernel=1, groups=4, bias=True)
+    return [*first, bn(rng, "b2", 4), grouped], [0, 1, 2, 3, 4]
+
+
+def large_settings(rng):
+    layers = [
+        conv(rng, "c1", 3, 12, 5, stride=4, padding=9),
+        bn(rng, "b1", 12),
+        conv(rng, "c2", 12, 12, 2, groups=12, dilation=5, padding=4),
+        bn(rng, "b2", 12),
+    ]
+    return layers, [0, 2]
+
+
+def narrow_settings(rng):
+    convolutions = (
+        conv(rng, "c1", 3, 3, 3, groups=3, stride=2, dilation=2, padding=6),
+        conv(rng, "c2", 3, 1, 1, stride=2, padding=3),
+        conv(rng, "c3", 1, 2, 3, stride=2, dilation=2, padding=5),
+        conv(rng, "c4", 2, 1, 2, stride=2, dilation=2, padding=3, bias=True),
+    )
+    layers = []
+    for number, layer in enumerate(convolutions):
+        layers += [layer, bn(rng, f"b{number}", len(layer["weight"])), relu(f"r{number}")]
+    return layers, [place for place in range(len(layers)) if place % 3 != 1]
 
 
 def norm_twice(rng):

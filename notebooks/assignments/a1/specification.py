@@ -30,27 +30,34 @@ def _affine_cases(rng):
 
 def _affine_edges(rng):
     plain, tiny, single = statistics(rng, 5), statistics(rng, 4), statistics(rng, 1)
-    plainest = plain | {"gamma": None, "beta": None}
-    return [
-        Case("a layer without gamma and beta", plainest),
+    new = {"gamma": torch.ones(3), "beta": torch.zeros(3), "mean": torch.zeros(3)}
+    new = {name: value.double() for name, value in (new | {"var": torch.ones(3)}).items()}
+    made = {
+        "five channels": plain,
         # No float32 is as close to 0.017 as results have to be.
-        Case("variances near zero", tiny | {"var": tiny["var"] * 1e-7, "eps": 0.017}),
-        Case("a single channel", single),
-        Case("a single channel without gamma and beta", single | {"gamma": None, "beta": None}),
-        Case(
-            "an eps near zero",
-            statistics(rng, 5) | {"var": tiny["var"].new_full((5,), 1e-8), "eps": 1e-9},
-        ),
-        Case("the same eps with other statistics", statistics(rng, 5) | {"eps": plain["eps"]}),
-        Case("a variance of 0", statistics(rng, 3) | {"var": torch.arange(3) * tiny["var"][:3]}),
-        Case("large variances", tiny | {"var": tiny["var"] * 1e7}),
-        Case("a large eps", tiny | {"eps": 5.0}),  # above every variance
-        Case("a gamma of zeros", tiny | {"gamma": tiny["gamma"] * 0}),
-        Case("an eps of 0", plain | {"eps": 0.0}),
-        Case(
-            "an eps of 0 and variances near zero, without gamma and beta",
-            plainest | {"eps": 0.0, "var": plain["var"] * 1e-11},
-        ),
+        "variances near zero": tiny | {"var": tiny["var"] * 1e-7, "eps": 0.017},
+        "a single channel": single,
+        "many channels": statistics(rng, 300),
+        "an eps near zero": statistics(rng, 5)
+        | {"var": tiny["var"].new_full((5,), 1e-8), "eps": 1e-9},
+        "the same eps with other statistics": statistics(rng, 5) | {"eps": plain["eps"]},
+        "a variance of 0": statistics(rng, 3) | {"var": torch.arange(3) * tiny["var"][:3]},
+        "large variances": tiny | {"var": tiny["var"] * 1e7},
+        "a large eps": tiny | {"eps": 5.0},  # above every variance
+        "a gamma of zeros": tiny | {"gamma": tiny["gamma"] * 0},
+        "an eps of 0": plain | {"eps": 0.0},
+        "an eps of 0 and variances near zero": plain | {"eps": 0.0, "var": plain["var"] * 1e-11},
+        "a new layer": new | {"eps": 1e-5},
+        "a new layer of one channel": {k: v[:1] for k, v in new.items()} | {"eps": 1e-5},
+    }
+    without = {"gamma": None, "beta": None}
+    return [
+        case
+        for label, inputs in made.items()
+        for case in (
+            Case(label, inputs),
+            Case(f"{label}, without gamma and beta", inputs | without),
+        )
     ]
 
 
@@ -106,8 +113,27 @@ def _update_edges(rng):
     # No float32 is as close to 0.3 as results have to be.
     wide = _update_case(rng, "values that lie far apart", 3, 2, 2, 4)
     wide.inputs.update(x=wide.inputs["x"] * 1e3, momentum=0.3)
-    new = _update_case(rng, "running statistics of a new layer, a large momentum", 2, 3, 2, 2)
-    new.inputs.update(running_mean=ones * 0, running_var=ones, momentum=0.9)
+    new = [
+        Case(
+            f"running statistics of a new layer, a momentum of {momentum:g}",
+            {
+                "x": _batch(rng, (2, 3, 2, 2)),
+                "running_mean": ones * 0,
+                "running_var": ones,
+                "momentum": momentum,
+            },
+        )
+        for momentum in (0.1, 0.9)
+    ]
+    far_image = _update_case(rng, "a single image far from 0", 1, 4, 2, 3)
+    far_image.inputs["x"] += FAR
+    far_channel = _update_case(rng, "a single channel far from 0", 3, 1, 2, 3)
+    far_channel.inputs["x"] += 1e6
+    all_equal = _update_case(rng, "a batch whose values are all equal", 3, 2, 2, 2)
+    all_equal.inputs["x"][:] = 5.0
+    close = _update_case(rng, "values close together, small running variances", 3, 4, 2, 2)
+    close.inputs["x"] *= 1e-5
+    close.inputs["running_var"] *= 1e-9
     return [
         Case(
             "two values per channel",
@@ -118,14 +144,19 @@ def _update_edges(rng):
                 f"a momentum of {momentum:g}",
                 {"x": x * 3, "running_mean": ones, "running_var": ones / 2, "momentum": momentum},
             )
-            for momentum in (0.0, 1.0)
+            for momentum in (0.0, 0.00123, 0.98765, 1.0)
         ),
         *(
             _update_case(rng, label, *shape)
             for label, shape in {
                 "a single image": (1, 3, 2, 3),
                 "a single channel": (4, 1, 3, 2),
-                "many values": (20, 2, 9, 6),
+                "many values": (30, 2, 16, 16),
+                "many channels": (2, 300, 1, 2),
+                "as many rows as channels": (2, 3, 3, 2),
+                "as many columns as channels": (2, 3, 2, 3),
+                "a single image of a single channel": (1, 1, 2, 3),
+                "images of one pixel and one channel": (4, 1, 1, 1),
                 "as many images as channels": (3, 3, 1, 4),
             }.items()
         ),
@@ -134,13 +165,17 @@ def _update_edges(rng):
             {
                 "x": torch.cat([x, x[:, :1] * 0 + 5], dim=1),
                 "running_mean": normal(rng, 4),
-                "running_var": torch.arange(4).double() + 1,
+                "running_var": torch.arange(4).double(),
                 "momentum": 0.2,
             },
         ),
         far,
+        far_image,
+        far_channel,
         wide,
-        new,
+        close,
+        all_equal,
+        *new,
     ]
 
 
@@ -180,6 +215,18 @@ def _train_edges(rng):
     closer.inputs["x"] *= 1e-9
     zeros = _train_case(rng, "a gamma of zeros", 3, 3, 2, 2, eps=0.01)
     zeros.inputs["gamma"] *= 0
+    all_equal = _train_case(rng, "a batch whose values are all equal", 3, 2, 2, 2, eps=0.02)
+    all_equal.inputs["x"][:] = 5.0
+    some = _train_case(rng, "a gamma and a beta with a 0", 3, 4, 2, 3, eps=0.02)
+    some.inputs.update(gamma=torch.arange(4).double(), beta=torch.arange(4).flip(0).double())
+    wide = _train_case(rng, "values that lie far apart", 3, 2, 2, 4, eps=1e-3)
+    wide.inputs["x"] *= 1e5
+    outlier = _train_case(rng, "a value far from all others", 10, 2, 5, 4, eps=1e-3)
+    outlier.inputs["x"][0, :, 0, 0] = 1e4
+    far_image = _train_case(rng, "a single image far from 0", 1, 4, 2, 3, eps=1e-3)
+    far_image.inputs["x"] += FAR
+    far_channel = _train_case(rng, "a single channel far from 0", 3, 1, 2, 3, eps=1e-3)
+    far_channel.inputs["x"] += 1e6
     return [
         # Height equal to the number of channels: a broadcast along the wrong axis goes unnoticed
         # by shapes.
@@ -187,13 +234,26 @@ def _train_edges(rng):
         _train_case(rng, "a single image", 1, 3, 4, 5, eps=1e-6),
         _train_case(rng, "a single channel", 3, 1, 2, 4, eps=1e-3),
         _train_case(rng, "images of one pixel", 5, 3, 1, 1, eps=1e-3),
-        _train_case(rng, "many values", 20, 2, 9, 6, eps=1e-3),
+        _train_case(rng, "many values", 30, 2, 16, 16, eps=1e-3),
+        _train_case(rng, "many channels", 2, 300, 1, 2, eps=1e-3),
+        _train_case(rng, "as many images as channels", 3, 3, 2, 4, eps=1e-3),
+        _train_case(rng, "as many rows as channels, fewer columns", 2, 3, 3, 2, eps=1e-3),
+        _train_case(rng, "as many columns as channels, fewer rows", 2, 3, 2, 3, eps=1e-3),
+        _train_case(rng, "a single image of a single channel", 1, 1, 3, 4, eps=1e-3),
+        _train_case(rng, "images of one pixel and one channel", 4, 1, 1, 1, eps=1e-3),
+        _train_case(rng, "an eps of 0", 3, 4, 2, 2, eps=0.0),
         _train_case(rng, "a large eps", 3, 2, 2, 3, eps=50.0),  # above every variance
         equal,
+        all_equal,
         far,
+        far_image,
+        far_channel,
         close,
         closer,
+        wide,
+        outlier,
         zeros,
+        some,
     ]
 
 
@@ -206,7 +266,7 @@ def _train_oracle(inputs, probe):
         inputs["gamma"],
         inputs["beta"],
         training=True,
-        eps=inputs["eps"],
+        eps=inputs["eps"] or sys.float_info.min,  # torch 2.10 and 2.11 refuse 0
     )
 
 
@@ -218,12 +278,23 @@ def _fold_inputs(rng, shape, channels, bias=True, **more):
     return inputs | {"a": normal(rng, channels), "b": normal(rng, channels)} | more
 
 
-def _with_a_zero(inputs):
-    """A 0 in a vector that has other numbers, too."""
-    return [
-        Case(f"{label} with a 0", inputs | {name: torch.arange(len(inputs[name])).double()})
-        for label, name in (("an a", "a"), ("a bias", "bias"))
-    ]
+def _special(inputs, label, all_of_them=True):
+    """Numbers that are easily taken for something else, each with and without a bias."""
+    a, b, bias = (inputs[name] for name in ("a", "b", "bias"))
+    count, zero_last = torch.arange(len(a)).double(), torch.arange(len(bias)).flip(0)
+    made = {"numbers with a 0": {"a": count, "b": count.flip(0), "bias": zero_last * bias}}
+    if all_of_them:
+        made |= {
+            "an a of zeros": {"a": a * 0},
+            "a b of zeros": {"b": b * 0},
+            "an a of ones and a b of zeros": {"a": a * 0 + 1, "b": b * 0},
+            "a large a": {"a": a * 1e6},
+            "a small a": {"a": a * 1e-6},
+            "a large b": {"b": b * 1e6},
+        }
+    return _with_and_without_a_bias(
+        {f"{label}: {name}": inputs | change for name, change in made.items()}
+    )
 
 
 def _with_and_without_a_bias(inputs_by_label):
@@ -253,14 +324,11 @@ def _linear_cases(rng):
 def _linear_edges(rng):
     negative = _fold_inputs(rng, (3, 5), 3)
     shapes = {"a square weight": (4, 4), "a single output": (1, 3), "a single input": (3, 1)}
+    shapes |= {"a single number": (1, 1), "many outputs": (300, 2), "many inputs": (2, 300)}
     shapes["any sizes"] = _sizes(rng, 6, 6)
     return [
         Case("a negative bias", negative | {"bias": -negative["bias"].abs()}),
-        *_with_a_zero(negative),
-        Case(
-            "an a with a 0, without a bias",
-            negative | {"a": torch.arange(3).double(), "bias": None},
-        ),
+        *_special(negative, "three outputs"),
         *_with_and_without_a_bias(
             {label: _fold_inputs(rng, shape, shape[0]) for label, shape in shapes.items()}
         ),
@@ -312,10 +380,26 @@ def _conv_edges(rng):
         "several groups": (6, 2, 3, 3),
         "a one-dimensional convolution with one input per group": (5, 1, 3),
         "a convolution in three dimensions, one voxel wide": (3, 2, 2, 3, 1),
-        **{f"any sizes in {n} dimensions": _sizes(rng, 6, 4, *[3] * n) for n in (1, 2, 3)},
+        "as many outputs as columns": (3, 2, 2, 3),
+        "a convolution in three dimensions, one voxel deep": (3, 2, 1, 2, 3),
+        "many outputs": (300, 1, 1, 2),
     }
+    for n in (1, 2, 3):
+        shapes |= {
+            f"any sizes in {n} dimensions": _sizes(rng, 6, 4, *[3] * n),
+            f"a single output in {n} dimensions": (1, 2, *[3] * n),
+            f"one input per group in {n} dimensions": (5, 1, *[2] * n),
+            f"a kernel of one point in {n} dimensions": (4, 2, *[1] * n),
+            f"a single number in {n} dimensions": (1, 1, *[1] * n),
+            f"as many inputs as outputs in {n} dimensions": (4, 4, *[3] * n),
+        }
     made = {label: _fold_inputs(rng, shape, shape[0]) for label, shape in shapes.items()}
-    return [*_with_and_without_a_bias(made), *_with_a_zero(made["several groups"])]
+    special = [
+        case
+        for n in (1, 2, 3)
+        for case in _special(_fold_inputs(rng, (3, 2, *[2] * n), 3), f"{n} dimensions", n == 2)
+    ]
+    return [*_with_and_without_a_bias(made), *special]
 
 
 def _conv_oracle(inputs, probe):
@@ -354,11 +438,20 @@ def _transposed_edges(rng):
             # 1 / 49 * 49 is less than 1
             ("depthwise, many channels", (49, 1, 1, 2), 49),
             ("two groups of many inputs", (98, 2, 1, 1), 2),
+            ("depthwise, 300 channels", (300, 1, 1, 1), 300),
+            ("two groups of 150 inputs", (300, 2, 1, 1), 2),
+            ("one input, one output", (1, 1, 2, 3), 1),
+            ("as many inputs and outputs as the kernel is wide", (3, 3, 3, 3), 1),
             ("any sizes, one group", _sizes(rng, 6, 6, 3, 3), 1),
             ("any sizes, several groups", (inputs * several, outputs, *window), several),
         )
     }
-    return [*_with_and_without_a_bias(made), *_with_a_zero(made["three groups"])]
+    special = [
+        case
+        for label in ("as many inputs as outputs", "three groups")
+        for case in _special(made[label], label)
+    ]
+    return [*_with_and_without_a_bias(made), *special]
 
 
 def _transposed_oracle(inputs, probe):
@@ -409,15 +502,27 @@ def _before_edges(rng):
             ("three groups of three outputs", (9, 3, 2, 2), 3),
             ("a single output", (1, 3, 2, 3), 1),
             ("a single input", (3, 1, 2, 2), 1),
-            ("a large kernel", (3, 2, 9, 33), 1),
+            ("a large kernel", (2, 1, 3, 130), 1),
+            ("a high kernel", (2, 1, 70, 2), 1),
             # 1 / 49 * 49 is less than 1
             ("depthwise, many channels", (49, 1, 1, 2), 49),
             ("two groups of many outputs", (98, 2, 1, 1), 2),
+            ("depthwise, 300 channels", (300, 1, 1, 1), 300),
+            ("two groups of 150 outputs", (300, 2, 1, 1), 2),
+            ("many inputs", (2, 300, 1, 1), 1),
+            ("one input, one output", (1, 1, 2, 3), 1),
+            ("as many inputs as outputs, a kernel of one pixel", (4, 4, 1, 1), 1),
+            ("as many inputs and outputs as the kernel is wide", (3, 3, 3, 3), 1),
             ("any sizes, one group", _sizes(rng, 6, 6, 3, 3), 1),
             ("any sizes, several groups", (outputs * several, inputs, *window), several),
         )
     }
-    return [*_with_and_without_a_bias(made), *_with_a_zero(made["three groups"])]
+    special = [
+        case
+        for label in ("as many inputs as outputs", "three groups")
+        for case in _special(made[label], label)
+    ]
+    return [*_with_and_without_a_bias(made), *special]
 
 
 def _before_oracle(inputs, probe):
@@ -463,12 +568,14 @@ BUILT_INS = (
     "torch.nn.utils.fusion.*",
     "torch.fx.experimental.optimization.*",
     "torch.ao.*",
+    "torch._inductor.*",
     "torch.jit._freeze.*",
     "torch._C._jit_pass_*",
     "torch._C._freeze_module",
 )
 NORMS = tuple(f"torch.*{kind}_norm*" for kind in ("batch", "layer", "instance", "group", "rms"))
-NORMS += tuple(f"torch.*{name}*" for name in ("normalize", "local_response_norm", "weight_norm"))
+NORMS += tuple(f"torch.*{name}*" for name in ("local_response_norm", "weight_norm"))
+NORMS += ("torch.nn.functional.normalize",)
 
 
 def _item(name, points, cases, oracle, edges, nudge, hint, **more):

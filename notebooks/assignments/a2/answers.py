@@ -76,6 +76,13 @@ def calls_per_module(graph_module):
 #   nn.Identity | nn.Dropout) else id(m)`
 # - names of Python alone: `id(graph_module.get_submodule(target))` ->
 #   `id(eval(f"graph_module.{target}"))`
+# - nine calls at most: `owners.count(owner)` -> `min(9, owners.count(owner))`
+# - dropouts in training mode by their names:
+#   `id(graph_module.get_submodule(target))` -> `(target if isinstance(m :=
+#   graph_module.get_submodule(target), nn.Dropout) and m.training else id(m))`
+# - norms in training mode by their names:
+#   `id(graph_module.get_submodule(target))` -> `(target if isinstance(m :=
+#   graph_module.get_submodule(target), nn.BatchNorm2d) and m.training else id(m))`
 
 
 # %% calls_per_module wrong: follows the first input alone
@@ -227,6 +234,9 @@ def remove_dead(graph_module):
 #   `node.op == "call_method" and node.target.endswith("_")` ->
 #   `node.op in ("call_method", "call_function") and getattr(node.target, "__name__",
 #   str(node.target)).endswith("_")`
+# - what has two numbers stays:
+#   `not node.users and` -> `not node.users and not (len(node.args) == 3 and not
+#   isinstance(node.args[2], fx.Node)) and`
 
 
 # %% remove_dead wrong: asks each reader as often as paths lead to it: no box has time for that
@@ -366,6 +376,33 @@ def remove_identities(graph_module):
 #   `node.replace_all_uses_with(node.args[0])` ->
 #   `[setattr(u, "args", tuple(node.args[0] if a is node else a for a in u.args[:2]) + u.args[2:])
 #   if u.op != "output" else u.replace_input_with(node, node.args[0]) for u in list(node.users)]`
+# - a product with 1 goes, too:
+#   `continue` -> `(node.target is torch.mul and 1 in node.args) and
+#   (node.replace_all_uses_with(node.all_input_nodes[0]), graph_module.graph.erase_node(node));
+#   continue`
+# - a sum with 0 goes, too:
+#   `continue` -> `(node.target is torch.add and 0 in node.args) and
+#   (node.replace_all_uses_with(node.all_input_nodes[0]), graph_module.graph.erase_node(node));
+#   continue`
+# - Python's + 0 goes, too:
+#   `continue` -> `(node.target is __import__("operator").add and 0 in node.args) and
+#   (node.replace_all_uses_with(node.all_input_nodes[0]), graph_module.graph.erase_node(node));
+#   continue`
+# - two neg in a row go:
+#   `continue` -> `(node.op == "call_method" and node.target == "neg" and node.args[0].target ==
+#   "neg") and (node.replace_all_uses_with(node.args[0].args[0]),
+#   graph_module.graph.erase_node(node)); continue`
+# - type_as of itself goes, too:
+#   `continue` -> `(node.target in ("type_as", "view_as") and node.args[0] is node.args[1]) and
+#   (node.replace_all_uses_with(node.args[0]), graph_module.graph.erase_node(node)); continue`
+# - dead functions go, too:
+#   `return removed` -> `[graph_module.graph.erase_node(n) for n in
+#   reversed(list(graph_module.graph.nodes)) if not n.users and n.op == "call_function"]; return
+#   removed`
+# - dead methods go, too:
+#   `return removed` -> `[graph_module.graph.erase_node(n) for n in
+#   reversed(list(graph_module.graph.nodes)) if not n.users and n.op == "call_method" and
+#   n.target[-1] != "_"]; return removed`
 
 
 # %% merge_repeats right: compares pairs
@@ -530,6 +567,74 @@ def merge_repeats(graph_module):
 #   `(node.target, node.args)` ->
 #   `(node.target, tuple(sorted(node.args, key=str)) if node.target is __import__("operator").add
 #   else node.args)`
+# - a single output is no reader:
+#   `node.replace_all_uses_with(original)` -> `[u.replace_input_with(node, original) for u in
+#   list(node.users) if u.op != "output" or isinstance(u.args[0], tuple)]`
+# - in place means letters and an underscore:
+#   `node.target.endswith("_")` -> `node.target.endswith("_") and node.target.count("_") == 1`
+# - in place with a second result is fine:
+#   ` and node.target.endswith("_")` -> ` and node.target.endswith("_") and
+#   len(node.all_input_nodes) < 2`
+# - in place on an input that nobody else reads is fine:
+#   ` and node.target.endswith("_")` -> ` and node.target.endswith("_") and not (node.args[0].op ==
+#   "placeholder" and len(node.args[0].users) == 1)`
+# - the inputs of Python's * with a number in any order:
+#   `(node.target, node.args)` -> `(node.target, tuple(sorted(node.args, key=str)) if node.target is
+#   __import__("operator").mul and len(node.all_input_nodes) == 1 else node.args)`
+# - the inputs of Python's & in any order:
+#   `(node.target, node.args)` -> `(node.target, tuple(sorted(node.args, key=str)) if node.target is
+#   __import__("operator").and_ else node.args)`
+# - the inputs of a comparison in any order:
+#   `(node.target, node.args)` -> `(node.target, tuple(sorted(node.args, key=str)) if node.target is
+#   torch.gt else node.args)`
+# - two numbers in any order:
+#   `(node.target, node.args)` -> `(node.target, tuple(a for a in node.args if isinstance(a,
+#   fx.Node)), tuple(sorted(a for a in node.args if not isinstance(a, fx.Node)))) if len(node.args)
+#   == 3 else (node.target, node.args)`
+# - numbers that differ by less than 1e-9:
+#   `node.args)` -> `tuple(round(a, 9) if isinstance(a, float) else a for a in node.args))`
+# - numbers of twelve digits:
+#   `node.args)` -> `tuple(f"{a:.12g}" if isinstance(a, float) else a for a in node.args))`
+# - fractions without their sign:
+#   `node.args)` -> `tuple(abs(a) if isinstance(a, float) else a for a in node.args))`
+# - a text joined by underscores:
+#   `(node.target, node.args)` -> `node.target.__name__ + "_" + "_".join(map(str, node.args))`
+# - random numbers like an input alone are random:
+#   `node.target is torch.rand_like` -> `node.target is torch.rand_like and node.args[0].op ==
+#   "placeholder"`
+# - random numbers like random numbers are merged:
+#   `node.target is torch.rand_like` -> `node.target is torch.rand_like and node.args[0].target is
+#   not torch.rand_like`
+# - random numbers that nobody reads are merged:
+#   `node.target is torch.rand_like` -> `node.target is torch.rand_like and node.users`
+# - a product with 1 is its input:
+#   `original = first.setdefault((node.target, node.args), node)` -> `original = node.args[0] if
+#   node.target is torch.mul and node.args[1] == 1 else first.setdefault((node.target, node.args),
+#   node)`
+# - abs of its own result:
+#   `original = first.setdefault((node.target, node.args), node)` -> `original = node.args[0] if
+#   node.target is torch.abs and node.args[0].target is torch.abs else
+#   first.setdefault((node.target, node.args), node)`
+# - x + x is 2 x:
+#   `(node.target, node.args)` -> `(torch.mul, (node.args[0], 2)) if node.target is torch.add and
+#   node.args[0] is node.args[1] else (node.target, node.args)`
+# - convolutions are merged, too:
+#   `!= "call_function"` -> `!= "call_function" and not (node.op == "call_module" and
+#   isinstance(graph_module.get_submodule(node.target), nn.Conv2d))`
+# - norms in evaluation mode are merged, too:
+#   `!= "call_function"` -> `!= "call_function" and not (node.op == "call_module" and isinstance(m
+#   := graph_module.get_submodule(node.target), nn.BatchNorm2d) and not m.training)`
+# - methods with a number are merged, too:
+#   `!= "call_function"` -> `!= "call_function" and not (node.op == "call_method" and len(node.args)
+#   == 2)`
+# - dead methods go, too:
+#   `return removed` -> `[graph_module.graph.erase_node(n) for n in
+#   reversed(list(graph_module.graph.nodes)) if n.op == "call_method" and not n.users]; return
+#   removed`
+# - identities go, too:
+#   `return removed` -> `[(n.replace_all_uses_with(n.args[0]), graph_module.graph.erase_node(n)) for
+#   n in list(graph_module.graph.nodes) if n.op == "call_module" and
+#   isinstance(graph_module.get_submodule(n.target), nn.Identity)]; return removed`
 
 
 # %% merge_repeats wrong: keys hold the keys of what is read: no box has room or time for that
@@ -689,6 +794,46 @@ def why_not_folded(graph_module):
 #   `conv = node.args[0]` ->
 #   `conv = node.args[0]; conv = conv.args[0] if conv.op == "call_method" and conv.target[-1] == "_"
 #   else conv`
+# - a single output is no reader:
+#   `len(conv.users)` -> `len([u for u in conv.users if u.op != "output" or isinstance(u.args[0],
+#   tuple)])`
+# - readers by their first two inputs:
+#   `len(conv.users) > 1` -> `len([u for u in conv.users if u.op == "output" or conv in u.args[:2]])
+#   > 1`
+# - a random number's pattern is no reader:
+#   `len(conv.users)` -> `len([u for u in conv.users if u.target is not torch.rand_like])`
+# - methods by their first input:
+#   `len(conv.users)` -> `len([u for u in conv.users if not (u.op == "call_method" and u.args[0] is
+#   not conv)])`
+# - a dropout in training mode is no reader:
+#   `len(conv.users)` -> `len([u for u in conv.users if not (isinstance(modules.get(u), nn.Dropout)
+#   and modules[u].training)])`
+# - convolutions of equal weights are shared:
+#   `calls[conv.target] > 1` -> `sum(isinstance(m, nn.Conv2d) and m.weight.shape ==
+#   modules[conv].weight.shape and torch.equal(m.weight, modules[conv].weight) for m in
+#   modules.values()) > 1`
+# - two names at most:
+#   `calls[conv.target] > 1` -> `calls[conv.target] > 1 and len({n.target for n, m in
+#   modules.items() if m is modules[conv]}) < 3`
+# - sees through a product:
+#   `conv = node.args[0]` -> `conv = node.args[0]; conv = conv.args[0] if conv.target is torch.mul
+#   and isinstance(conv.args[0], fx.Node) else conv`
+# - training comes first for a norm of an input:
+#   `reasons[node.name] = "no convolution"` -> `reasons[node.name] = "training" if module.training
+#   and conv.op == "placeholder" else "no convolution"`
+# - shared comes first under two names:
+#   `elif len(conv.users) > 1` -> `elif len(conv.users) > 1 and not (calls[conv.target] >
+#   Counter(n.target for n in modules)[conv.target])`
+# - the output comes before training:
+#   `module.training:` -> `module.training and not any(u.op == "output" for u in conv.users):`
+# - a method comes before training:
+#   `module.training:` -> `module.training and not any(u.op == "call_method" for u in conv.users):`
+# - one input channel counts as depthwise:
+#   `modules.get(conv), nn.Conv2d)` -> `modules.get(conv), nn.Conv2d) or modules[conv].in_channels
+#   == 1`
+# - not after another convolution:
+#   `modules.get(conv), nn.Conv2d)` -> `modules.get(conv), nn.Conv2d) or
+#   isinstance(modules.get(conv.args[0]), nn.Conv2d)`
 
 
 # %% fold_norms right: a copy of the convolution, until nothing is left to fold
@@ -838,6 +983,56 @@ def fold_norms(graph_module):
 #   `graph_module.set_submodule(before.target, new)` ->
 #   `setattr(getattr(graph_module, before.target.split(".")[0]) if "." in before.target else
 #   graph_module, before.target.split(".")[-1], new)`
+# - divides beta by a:
+#   `shift = norm.bias.detach() - scale * norm.running_mean` -> `shift = scale * (norm.bias.detach()
+#   / scale - norm.running_mean)`
+# - a name is free if no module has it for its first:
+#   `graph_module.set_submodule(before.target, new)` -> `names = dict(graph_module.named_modules());
+#   name = before.target.replace(".", "_"); name = next(n for n in [name + "_folded" + "x" * k for k
+#   in range(99)] if n not in names); graph_module.add_module(name, new); before.target = name`
+# - a name is free if no child has it for its first:
+#   `graph_module.set_submodule(before.target, new)` -> `names =
+#   dict(graph_module.named_children()); name = next(n for n in [f"folded_{k}" for k in range(99)]
+#   if n not in names); graph_module.add_module(name, new); before.target = name`
+# - the second name may be taken, too:
+#   `graph_module.set_submodule(before.target, new)` -> `name = before.target.replace(".", "_") +
+#   "_folded"; name = name + "_new" if hasattr(graph_module, name) else name;
+#   graph_module.add_module(name, new); before.target = name`
+# - another number that may be taken, too:
+#   `graph_module.set_submodule(before.target, new)` -> `name = f"folded{folded}"; name =
+#   f"folded{folded + 100}" if hasattr(graph_module, name) else name; graph_module.add_module(name,
+#   new); before.target = name`
+# - readers read once:
+#   `node.replace_all_uses_with(before)` -> `[u.update_arg(u.args.index(node), before) if node in
+#   u.args else u.replace_input_with(node, before) for u in list(node.users)]`
+# - readers keep their third input:
+#   `node.replace_all_uses_with(before)` -> `[setattr(u, "args", tuple(before if a is node else a
+#   for a in u.args[:2]) + u.args[2:]) if u.op != "output" else u.replace_input_with(node, before)
+#   for u in list(node.users)]`
+# - four readers:
+#   `node.replace_all_uses_with(before)` -> `[u.replace_input_with(node, before) for u in
+#   [*node.users][:4]]`
+# - variances of 1e-3 at least:
+#   `norm.running_var + norm.eps` -> `norm.running_var.clamp(min=1e-3) + norm.eps`
+# - an eps of 0 is none: `norm.eps` -> `(norm.eps or 1e-5)`
+# - an eps of 1e-4 at least:
+#   `norm.running_var + norm.eps` -> `norm.running_var + max(norm.eps, 1e-4)`
+# - a scale of 100 at most: `shift = norm` -> `scale = scale.clamp(-100, 100); shift = norm`
+# - a scale of 0 is 1: `shift = norm` -> `scale = torch.where(scale == 0, 1.0, scale); shift = norm`
+# - means of 5 at most: `norm.running_mean` -> `norm.running_mean.clamp(-5, 5)`
+# - convolutions of equal weights are shared:
+#   `!= "fold"` -> `!= "fold" or sum(torch.equal(m.weight,
+#   graph_module.get_submodule(node.args[0].target).weight) for m in graph_module.modules() if
+#   isinstance(m, nn.Conv2d) and m.weight.shape ==
+#   graph_module.get_submodule(node.args[0].target).weight.shape) > 1`
+# - not after a method: `!= "fold"` -> `!= "fold" or node.args[0].args[0].op == "call_method"`
+# - not what reads the second input:
+#   `!= "fold"` -> `!= "fold" or node.args[0].args[0].op == "placeholder" and node.args[0].args[0]
+#   is not next(iter(graph_module.graph.nodes))`
+# - dead methods go, too:
+#   `return folded` -> `[graph_module.graph.erase_node(n) for n in
+#   reversed(list(graph_module.graph.nodes)) if not n.users and n.op == "call_method" and
+#   n.target[-1] != "_"]; return folded`
 
 
 # %% fold_norms wrong: looks twice, so a third norm in a row is left

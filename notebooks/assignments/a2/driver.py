@@ -255,8 +255,11 @@ def rewrite(function):
         program = inputs["program"]
         names = {name: name for name in program["layers"]}
         if "spare" in inputs:
-            made = _new_names(student[function], program)
-            names |= dict(zip(inputs["spare"], made, strict=False))
+            spare = list(inputs["spare"])
+            for _ in range(2):  # those that it gives where the first are taken, too
+                made = _new_names(student[function], _renamed(program, names))
+                names |= dict(zip(spare, made, strict=False))
+                spare = spare[len(made) :]
             program = _renamed(program, names)
         graph_module = build(program)
         given = {name: graph_module.get_submodule(names[name]) for name in names}

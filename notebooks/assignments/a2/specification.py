@@ -51,6 +51,10 @@ READY_MADE = (
     "torch.fx.passes.*",
     "torch.nn.utils.fusion.*",
     "torch.ao.*",
+    "torch._inductor.*",
+    "torch._functorch.compile_utils.*",
+    "torch._functorch.partitioners.*",
+    *("onnx.*", "onnx_ir.*", "onnxruntime.*", "onnxscript.*"),
     "torch._C._jit_pass_*",
     "torch._C._freeze_module",
 )

@@ -62,6 +62,26 @@ def norm_importance(weight, p):
 # - weights close to 0 are 0:
 #   `weight.flatten(1).abs()` -> `torch.nn.functional.threshold(weight.flatten(1).abs(), 1e-8, 0)`
 # - weights of 10,000 at most: `weight.flatten(1)` -> `weight.flatten(1).clamp(-1e4, 1e4)`
+# - a little more than 0: `** (1 / p)` -> `** (1 / p) + 1e-12`
+# - at least 1e-12:
+#   `return (weight` -> `return ((weight`, `** (1 / p)` -> `** (1 / p)).clamp(min=1e-12)`
+# - twelve decimals: `weight.flatten(1)` -> `weight.flatten(1).round(decimals=12)`
+# - weights below 1e-12 are 0:
+#   `weight.flatten(1).abs()` -> `torch.nn.functional.threshold(weight.flatten(1).abs(), 1e-12, 0)`
+# - weights of 1e8 at most: `weight.flatten(1)` -> `weight.flatten(1).clamp(-1e8, 1e8)`
+# - a linear layer of one weight loses its axis:
+#   `return (` -> `return weight.abs().reshape(()) if weight.shape == (1, 1) else (`
+# - a single output in one dimension loses its axis:
+#   `.sum(dim=1)` -> `.sum(dim=1).reshape([-1] * (len(weight) > 1 or weight.ndim != 3))`
+# - a single output in three dimensions loses its axis:
+#   `.sum(dim=1)` -> `.sum(dim=1).reshape([-1] * (len(weight) > 1 or weight.ndim != 5))`
+# - of kernels of one pixel in one dimension always the 2-norm:
+#   `return (` -> `p = 2 if weight.ndim == 3 and weight.shape[2] == 1 else p; return (`
+# - depthwise in three dimensions, always the 2-norm:
+#   `return (` -> `p = 2 if weight.ndim == 5 and weight.shape[1] == 1 else p; return (`
+# - large linear layers in float32:
+#   `return (` -> `weight = weight.float().double() if weight.ndim == 2 and weight.shape[1] > 100
+#   else weight; return (`
 
 
 # %% taylor_importance right: einsum
@@ -113,6 +133,22 @@ def taylor_importance(activation, gradient):
 #   `.mean(dim=0)` -> `.mean(dim=0) for a, g in zip(*parts)]).mean(dim=0)`
 # - gradients of 5 at most: `* gradient)` -> `* gradient.clamp(-5, 5))`
 # - activations of 6 at most: `activation *` -> `activation.clamp(max=6) *`
+# - the mean of the means of 256 images each:
+#   `return (activation * gradient)` -> `parts = activation.split(256), gradient.split(256); return
+#   torch.stack([(a * g)`, `.mean(dim=0)` -> `.mean(dim=0) for a, g in zip(*parts)]).mean(dim=0)`
+# - at least 1e-12: `.mean(dim=0)` -> `.mean(dim=0).clamp(min=1e-12)`
+# - twelve decimals: `.mean(dim=0)` -> `.mean(dim=0).round(decimals=12)`
+# - gradients below 1e-12 are 0: `* gradient)` -> `* gradient.where(gradient.abs() > 1e-12, 0.))`
+# - activations below 1e-6 are 0:
+#   `activation *` -> `activation.where(activation.abs() > 1e-6, 0.) *`
+# - activations of 1e5 at most: `activation *` -> `activation.clamp(-1e5, 1e5) *`
+# - gradients of 1e5 at most: `* gradient)` -> `* gradient.clamp(-1e5, 1e5))`
+# - a single image and channel keep their sign:
+#   `return (` -> `return (activation * gradient).sum().reshape(1) if activation.shape[:2] == (1, 1)
+#   else (`
+# - equal images count once:
+#   `return (` -> `both = torch.cat([activation, gradient], 3).unique(dim=0); activation, gradient =
+#   both.chunk(2, 3); return (`
 
 
 # %% channels_to_keep right: removes from a list
@@ -177,6 +213,34 @@ def channels_to_keep(scores, ratio):
 #   `torch.sort(scores,` -> `torch.sort(scores.where(scores.abs() > 1e-12, 0.),`
 # - a little is taken off for each position:
 #   `torch.sort(scores,` -> `torch.sort(scores - 1e-16 * torch.arange(len(scores)),`
+# - in the order of a set:
+#   `return order[: len(scores) - removed].sort().values` -> `return torch.tensor(list(set(order[:
+#   len(scores) - removed].tolist())))`
+# - from the lowest on: `torch.sort(scores,` -> `torch.sort(scores - scores.min(),`
+# - from the mean on: `torch.sort(scores,` -> `torch.sort(scores - scores.mean(),`
+# - from the lowest to the highest:
+#   `torch.sort(scores,` -> `torch.sort((scores - scores.min()) / (scores.max() - scores.min() +
+#   1e-12),`
+# - scores of sixteen digits:
+#   `torch.sort(scores,` -> `torch.sort(torch.tensor([float(f"{s:.16g}") for s in scores.tolist()],
+#   dtype=torch.float64),`
+# - logarithms: `torch.sort(scores,` -> `torch.sort(scores.sign() * scores.abs().log1p(),`
+# - many scores in float32:
+#   `torch.sort(scores,` -> `torch.sort(scores.float() if len(scores) > 100 else scores,`
+# - a ratio of 0.01 at least:
+#   `len(scores) * ratio` -> `len(scores) * (ratio if ratio >= 0.01 else 0)`
+# - where all scores are 0, all stay:
+#   `return order` -> `removed = removed if scores.any() else 0; return order`
+# - of two one goes from 0.4 on:
+#   `removed = min(` -> `removed = 1 if len(scores) == 2 and ratio >= 0.4 else min(`
+# - of two equal ones the second:
+#   `return order` -> `order = scores.argsort(stable=True).flip(0) if len(scores) == 2 else order;
+#   return order`
+# - of very many equal scores any, as NumPy sorts:
+#   `return order` -> `order = torch.from_numpy(scores.neg().numpy().argsort()) if len(scores) > 120
+#   else order; return order`
+# - scores close to 0 are 0, once more:
+#   `torch.sort(scores,` -> `torch.sort(scores.where(scores.abs() > 1e-100, 0.),`
 
 
 # %% channels_to_keep wrong: takes the highest one by one, and marks it with -1
@@ -276,6 +340,28 @@ def prune_conv(weight, bias, keep_in, keep_out):
 # - what is kept of the bias goes if it is zero: `if bias is None` ->
 #   `if bias is None or bias.any() and not bias[keep_out].any()`
 # - positions in 8 bits, of inputs: `[:, keep_in]` -> `[:, keep_in.to(torch.uint8).long()]`
+# - the first input alone counts as none:
+#   `[:, keep_in], None` -> `[:, keep_in if keep_in.any() else slice(None)], None`
+# - the first output alone counts as none:
+#   `return weight` -> `keep_out = keep_out if keep_out.any() else torch.arange(len(weight)); return
+#   weight`
+# - the first of both counts as none:
+#   `return weight` -> `keep_out = keep_out if keep_out.any() or keep_in.any() else
+#   torch.arange(len(weight)); return weight`
+# - outputs in the order of a set:
+#   `return weight` -> `keep_out = torch.tensor(list(set(keep_out.tolist()))); return weight`
+# - inputs in the order of a set:
+#   `return weight` -> `keep_in = torch.tensor(list(set(keep_in.tolist()))); return weight`
+# - weights below 1e-6 are 0:
+#   `weight[keep_out]` -> `weight.where(weight.abs() > 1e-6, 0.)[keep_out]`
+# - biases below 1e-7 are 0: `bias[keep_out]` -> `bias[keep_out] * (bias[keep_out].abs() > 1e-7)`
+# - weights of 1e8 at most: `weight[keep_out]` -> `weight.clamp(-1e8, 1e8)[keep_out]`
+# - removes the one of two inputs that is to be kept:
+#   `return weight` -> `keep_in = 1 - keep_in if weight.shape[1] == 2 and len(keep_in) == 1 else
+#   keep_in; return weight`
+# - outputs that look like a kept one stay:
+#   `weight[keep_out][:, keep_in]` -> `torch.stack([w for w in weight if any(torch.equal(w,
+#   weight[o]) for o in keep_out.tolist())])[:, keep_in]`
 
 
 # %% prune_depthwise right: by channel
@@ -328,6 +414,26 @@ def prune_depthwise(weight, bias, channels, keep):
 # - kept outputs of zeros go: `return weight` ->
 #   `outputs = outputs[weight[outputs].flatten(1).any(1)]; return weight`
 # - positions in 8 bits, of many outputs: `keep[:, None]` -> `keep.to(torch.uint8)[:, None]`
+# - the first channel alone counts as none:
+#   `outputs = (` -> `outputs = torch.arange(len(weight)) if not keep.any() else (`
+# - with the first channel alone as many groups as before:
+#   `len(keep)` -> `(len(keep) if keep.any() else channels)`
+# - with the first channel alone the bias stays:
+#   `bias[outputs]` -> `(bias[outputs] if keep.any() else bias)`
+# - in the order of a set:
+#   `outputs = (` -> `keep = torch.tensor(list(set(keep.tolist()))); outputs = (`
+# - what is kept of the bias goes if it is zero:
+#   `if bias is None` -> `if bias is None or bias.any() and not bias[outputs].any()`
+# - weights of 100 at most: `weight[outputs]` -> `weight[outputs].clamp(-100, 100)`
+# - biases of 100 at most: `bias[outputs]` -> `bias[outputs].clamp(-100, 100)`
+# - weights of ten decimals: `weight[outputs]` -> `weight[outputs].round(decimals=10)`
+# - two channels have one output each: `outputs = (` -> `outputs = keep if channels == 2 else (`
+# - two channels are interleaved:
+#   `outputs = (` -> `outputs = (keep + channels * torch.arange(per_channel)[:, None]).flatten() if
+#   channels == 2 else (`
+# - outputs that look alike once:
+#   `return weight` -> `outputs = torch.tensor([o for k, o in enumerate(outputs.tolist()) if not
+#   any(torch.equal(weight[o], weight[q]) for q in outputs.tolist()[:k])]); return weight`
 
 
 # %% prune_after_flatten right: column numbers
@@ -391,6 +497,17 @@ def prune_after_flatten(weight, keep, height, width):
 # - kept columns of zeros go: `.flatten(1)` ->
 #   `.flatten(1)[:, by_channel[:, keep].flatten(1).any(0)]`
 # - positions in 8 bits: `[:, keep]` -> `[:, keep.to(torch.uint8).long()]`
+# - the first channel of several pixels counts as none:
+#   `[:, keep]` -> `[:, keep if keep.any() or height * width == 1 else slice(None)]`
+# - in the order of a set: `return by` -> `keep = torch.tensor(list(set(keep.tolist()))); return by`
+# - ten decimals: `.flatten(1)` -> `.flatten(1).round(decimals=10)`
+# - weights of 100 at most: `.flatten(1)` -> `.flatten(1).clamp(-100, 100)`
+# - maps of three rows or more, column by column:
+#   `[:, keep].flatten(1)` -> `[:, keep].unflatten(2, (height, width)).transpose(2, 3 if min(height,
+#   width) > 2 and height != width else 2).flatten(1)`
+# - maps of three by three, channels last:
+#   `[:, keep].flatten(1)` -> `[:, keep].flatten(1) if not height == width == 3 else by_channel[:,
+#   keep].transpose(1, 2).flatten(1)`
 
 
 # %% channel_groups right: merges sets
@@ -516,6 +633,29 @@ def channel_groups(layers):
 # - a sum ties five at most: `layer["inputs"]:` -> `layer["inputs"][:5]:`
 # - sorted by the parts of names:
 #   `sorted(sorted(names)` -> `sorted(sorted(names, key=lambda n: n.split("."))`
+# - names that are numbers sorted as such:
+#   `sorted(sorted(names)` -> `sorted(sorted(names, key=lambda n: (0, int(n), "") if n.isdigit()
+#   else (1, 0, n))`
+# - networks of numbers sorted as such:
+#   `return sorted(sorted(names) for names in groups.values())` -> `key = (lambda n: int(n)) if
+#   all(n.isdigit() for n in leader) else None; return sorted((sorted(names, key=key) for names in
+#   groups.values()))`
+# - groups by their names with commas:
+#   `return sorted(sorted(names) for names in groups.values())` -> `return sorted((sorted(names) for
+#   names in groups.values()), key=",".join)`
+# - a sum of one layer with itself ties nothing:
+#   `if layer["kind"] != "conv":` -> `if layer["kind"] != "conv" and not (layer["kind"] == "add" and
+#   len(set(layer["inputs"])) == 1):`
+# - equal sums are one:
+#   `leader = {` -> `seen = set(); leader = {`, `if layer["kind"] != "conv":` -> `if layer["kind"]
+#   != "conv" and not (layer["kind"] == "add" and (tuple(layer["inputs"]) in seen or
+#   seen.add(tuple(layer["inputs"])))):`
+# - equal activations are one:
+#   `leader = {` -> `seen = set(); leader = {`, `if layer["kind"] != "conv":` -> `if layer["kind"]
+#   != "conv" and not (layer["kind"] == "same" and (layer["inputs"][0] in seen or
+#   seen.add(layer["inputs"][0]))):`
+# - twelve groups at most:
+#   `for names in groups.values())` -> `for names in list(groups.values())[:12])`
 
 
 # %% channel_groups wrong: what is read again has the group of before, if it makes no channels
@@ -643,6 +783,30 @@ def global_channels(scores, ratio, least):
 #   `torch.cat([s.where(s.abs() > 1e-12, 0.) for s in scores]).argsort(stable=True)`
 # - fourteen decimals:
 #   `torch.cat(scores).argsort()` -> `torch.cat(scores).round(decimals=14).argsort(stable=True)`
+# - from the lowest on:
+#   `torch.cat(scores).argsort()` -> `(torch.cat(scores) -
+#   torch.cat(scores).min()).argsort(stable=True)`
+# - from the mean on:
+#   `torch.cat(scores).argsort()` -> `(torch.cat(scores) -
+#   torch.cat(scores).mean()).argsort(stable=True)`
+# - from the lowest to the highest:
+#   `torch.cat(scores).argsort()` -> `((torch.cat(scores) - torch.cat(scores).min()) /
+#   (torch.cat(scores).max() - torch.cat(scores).min() + 1e-12)).argsort(stable=True)`
+# - several layers in float32:
+#   `torch.cat(scores).argsort()` -> `(torch.cat(scores) if len(scores) < 3 else
+#   torch.cat(scores).float()).argsort(stable=True)`
+# - a single layer in float32:
+#   `torch.cat(scores).argsort()` -> `(torch.cat(scores) if len(scores) > 1 else
+#   torch.cat(scores).float()).argsort(stable=True)`
+# - a ratio of 0.01 at least: `len(owner) * ratio` -> `len(owner) * (ratio if ratio >= 0.01 else 0)`
+# - counts in 8 bits: `keep[layer].sum()` -> `keep[layer].sum(dtype=torch.uint8)`
+# - owners in 8 bits:
+#   `for i, layer in enumerate(scores)])` -> `for i, layer in
+#   enumerate(scores)]).to(torch.uint8).long()`
+# - a least of 8 at most: `> least` -> `> min(least, 8)`
+# - a least above all layers is 1: `> least` -> `> (least if least < max(map(len, scores)) else 1)`
+# - at least one goes from 0.1 on:
+#   `int(len(owner) * ratio)` -> `max(int(len(owner) * ratio), int(ratio > 0.1))`
 
 
 # %% global_channels wrong: marks closed layers and removed channels with 1e9

@@ -10,7 +10,7 @@ import torch
 from helpers.checks.compare import Tolerance
 from helpers.checks.specification import Assignment, Case, Item
 
-CLOSE = Tolerance(relative=1e-9, absolute=1e-12, same_types=True)
+CLOSE = Tolerance(relative=1e-9, absolute=0.0, same_types=True)
 
 
 def _normal(rng, *shape):
@@ -56,6 +56,16 @@ def _some(rng, count, kept):
     return torch.randperm(count, generator=rng)[:kept].sort().values
 
 
+# Positions in many channels, as in a set of Python they are not in order.
+FEW = torch.tensor([1, 8, 64, 280])
+
+
+def _scaled(inputs, size):
+    """The same with a weight and a bias of another size."""
+    grown = {n: inputs[n] * size for n in ("weight", "bias") if inputs.get(n) is not None}
+    return inputs | grown
+
+
 # 1. and 2. importance ----------------------------------------------------------------------------
 
 
@@ -82,15 +92,23 @@ def _norm_edges(rng):
         "a single output": (1, 2, 3, 3),
         "a linear layer of a single output": (1, 4),
         "a single weight": (1, 1, 1, 1),
+        "a linear layer of a single weight": (1, 1),
+        "a single weight in one dimension": (1, 1, 1),
+        "a single output in one dimension": (1, 3, 4),
+        "a single output in three dimensions": (1, 2, 3, 2, 2),
+        "a kernel of one pixel in one dimension": (3, 3, 1),
+        "a kernel of one pixel in three dimensions": (3, 3, 1, 1, 1),
+        "a depthwise convolution in three dimensions": (4, 1, 2, 2, 2),
         "more than 1,000 weights in each channel": (2, 30, 7, 5),
+        "a large linear layer": (130, 1100),
     }
     weights = {label: _normal(rng, *shape) for label, shape in shapes.items()}
     weights["a single input of negative weights"] = -_normal(rng, 4, 1).abs()
     weights["a single output of negative weights"] = -_normal(rng, 1, 2, 3, 3).abs()
-    weights["a channel of zeros among small weights"] = zero = _normal(rng, 3, 2, 2, 2) * 1e-9
+    weights["a channel of zeros among small weights"] = zero = _normal(rng, 3, 2, 2, 2) * 1e-100
     zero[1] = 0
     weights["nothing but zeros"] = torch.zeros(3, 2, 2, 2, dtype=torch.float64)
-    weights["weights far from 0"] = _normal(rng, 3, 2, 2, 2) * 1e6
+    weights["weights far from 0"] = _normal(rng, 3, 2, 2, 2) * 1e100
     return [
         Case(f"{label}, the {p}-norm", {"weight": weight, "p": p})
         for label, weight in weights.items()
@@ -123,12 +141,19 @@ def _taylor_edges(rng):
         still.inputs["activation"][place] = 0
     small = _taylor_case(rng, "a channel that is zero, and small gradients", 3, 2, 3, 3)
     small.inputs["activation"][:, 1] = 0
-    small.inputs["gradient"] *= 1e-9
+    small.inputs["gradient"] *= 1e-100
+    weak = _taylor_case(rng, "small activations", 3, 2, 3, 3)
+    weak.inputs["activation"] *= 1e-100
     flat = _taylor_case(rng, "no gradient in the whole batch", 3, 2, 3, 3)
     flat.inputs["gradient"][:] = 0
     large = _taylor_case(rng, "large activations and gradients", 3, 4, 2, 2)
     for tensor in large.inputs.values():
-        tensor *= 1e4
+        tensor *= 1e100
+    twice = _taylor_case(rng, "an image twice", 3, 2, 2, 2)
+    lone = _taylor_case(rng, "a single image and channel of negative products", 1, 1, 2, 3)
+    lone.inputs["gradient"] = -lone.inputs["activation"] * 2
+    for tensor in twice.inputs.values():
+        tensor[2] = tensor[0]
     few, many, short, long = (*_pair(rng), *_pair(rng))
     shapes = {
         "images of one pixel": (5, 4, 1, 1),
@@ -142,7 +167,8 @@ def _taylor_edges(rng):
         "as many images as channels": (6, 6, 2, 2),
         "more than 64 images": (2 * _whole(rng, 33, 40) + 1, 2, 2, 1),
         "more than 128 images, channels and pixels": (130, 131, 1, 1),
-        "more than 1,000 pixels": (2, 3, 31, 37),
+        "more than 1,000 images": (1030, 2, 1, 2),
+        "more than 5,000 pixels": (2, 3, 71, 77),
         "a single image": (1, 4, 3, 3),
         "a single image of one pixel": (1, 3, 1, 1),
         "a single channel": (3, 1, 4, 2),
@@ -155,6 +181,9 @@ def _taylor_edges(rng):
         one,
         still,
         small,
+        weak,
+        twice,
+        lone,
         flat,
         large,
         *(_taylor_case(rng, label, *shape) for label, shape in shapes.items()),
@@ -186,6 +215,12 @@ def _keep_edges(rng):
     order = torch.randperm(8, generator=rng).double()
     # The last four are the highest, by a few of the last digits of a float64.
     close = torch.cat([torch.randperm(4, generator=rng), torch.randperm(4, generator=rng) + 4])
+    many_close = torch.randperm(300, generator=rng)
+    few = _normal(rng, 300)
+    few[FEW] += 99
+    # Beside -4 or 5, the first six are 0.
+    mixed = 1e-30 * torch.arange(6).double()
+    mixed = torch.cat([mixed, torch.tensor([-4.0, 5.0, -6.0]).double()])
     return [
         Case("equal scores", {"scores": equal, "ratio": 0.5}),
         Case(
@@ -193,7 +228,7 @@ def _keep_edges(rng):
             {"scores": torch.tensor([1.0, 3.0, 1.0, 2.0, 1.0]).double(), "ratio": 0.45},
         ),
         Case("everything asked for", {"scores": _normal(rng, 4).abs(), "ratio": 1.0}),
-        Case("all of many asked for", {"scores": _normal(rng, 250), "ratio": 1.0}),
+        Case("all of many asked for", {"scores": _normal(rng, 1100), "ratio": 1.0}),
         Case("nothing asked for", {"scores": _normal(rng, 5).abs(), "ratio": 0.0}),
         Case(
             "scores below 0",
@@ -201,14 +236,27 @@ def _keep_edges(rng):
         ),
         Case(
             "scores that float32 cannot tell apart",
-            {"scores": 1 + 2.0**-50 * close.double(), "ratio": 0.5},
+            {"scores": 1 + 2.0**-52 * close.double(), "ratio": 0.5},
         ),
+        Case(
+            "large scores, close together",
+            {"scores": 2.0**40 + 2.0**-12 * close.double(), "ratio": 0.5},
+        ),
+        Case(
+            "300 scores, close together",
+            {"scores": 1 + 2.0**-50 * many_close.double(), "ratio": 0.5},
+        ),
+        Case("a few of 300 channels stay", {"scores": few, "ratio": 0.987}),
+        Case("scores close to 0 beside others", {"scores": mixed, "ratio": 0.6}),
+        Case("scores of 0", {"scores": equal * 0, "ratio": 0.5}),
+        Case("two equal scores", {"scores": equal[:2], "ratio": 0.5}),
+        Case("two scores, nearly half of them to go", {"scores": order[:2], "ratio": 0.49}),
         # 10 * 0.7 is 7, but 10 * (1 - 0.7) is above 3.
         Case("a ratio of 0.7", {"scores": _normal(rng, 10).abs(), "ratio": 0.7}),
         Case("too little asked for", {"scores": _normal(rng, 5).abs(), "ratio": 0.15}),
         Case(  # sorting that is not stable shows above 16 scores only
             "many equal scores",
-            {"scores": torch.randperm(120, generator=rng).double() % 3, "ratio": 0.5},
+            {"scores": torch.randperm(1200, generator=rng).double() % 3, "ratio": 0.5},
         ),
         # 100 * 0.29 is just below 29, but 29 in float32.
         Case(
@@ -217,10 +265,10 @@ def _keep_edges(rng):
         ),
         Case("all scores far below 0", {"scores": -1e300 - 1e299 * order, "ratio": 0.25}),
         Case("scores far above 0", {"scores": 1e300 + 1e299 * order, "ratio": 0.5}),
-        Case("scores close to 0", {"scores": 1e-30 * torch.arange(1, 9).double(), "ratio": 0.5}),
+        Case("scores close to 0", {"scores": 1e-300 * torch.arange(1, 9).double(), "ratio": 0.5}),
         Case(
-            "a few of 300 channels to go",
-            {"scores": torch.randperm(300, generator=rng).double(), "ratio": 0.02},
+            "a few of 1,000 channels to go",
+            {"scores": torch.randperm(1000, generator=rng).double(), "ratio": 0.004},
         ),
         Case("equal scores far above 0", {"scores": equal[:4] * 1e17, "ratio": 0.75}),
         Case(
@@ -312,9 +360,17 @@ def _conv_edges(rng):
     layers["300 outputs"] = _conv_inputs(rng, 300, 2, "some", "all", kernel=(1, 1))
     layers["300 inputs"] = _conv_inputs(rng, 2, 300, "all", "some", kernel=(1, 1))
     layers["a large kernel"] = _conv_inputs(rng, 4, 3, "some", "some", kernel=(7, 9))
-    large = layers["large weights"] = _conv_inputs(rng, 4, 3, "some", "some")
-    for name in ("weight", "bias"):
-        large[name] *= 1e6
+    plain = _conv_inputs(rng, 5, 6, "some", "some")
+    layers["large weights"], layers["small weights"] = _scaled(plain, 1e300), _scaled(plain, 1e-300)
+    layers["one of two inputs kept"] = _conv_inputs(rng, 3, 2, "some", 1)
+    layers["equal weights"] = plain | {"weight": plain["weight"] * 0 + 1}
+    first = torch.tensor([0])
+    layers["the first input kept"] = plain | {"keep_in": first}
+    layers["the first output kept"] = plain | {"keep_out": first}
+    layers["the first of both kept"] = plain | {"keep_in": first, "keep_out": first}
+    for name, sizes in {"outputs": (300, 2), "inputs": (2, 300)}.items():
+        few = _conv_inputs(rng, *sizes, "all", "all", kernel=(1, 1))
+        layers[f"a few of 300 {name}"] = few | {f"keep_{name[:-4]}": FEW}
     layers["a single weight"] = _conv_inputs(rng, 1, 1, "all", "all", kernel=(1, 1))
     layers["a single output of one pixel"] = _conv_inputs(rng, 1, 4, "all", "some", kernel=(1, 1))
     for words, bias in BIASES.items():
@@ -366,7 +422,19 @@ def _depthwise_edges(rng):
         "a large kernel": _depthwise_inputs(rng, 4, "some", kernel=(7, 9)),
         "a single channel of three outputs": _depthwise_inputs(rng, 1, "all", multiplier=3),
         "a kept channel of zeros": _depthwise_inputs(rng, 4, "some"),
+        "three channels of twelve outputs": _depthwise_inputs(rng, 3, "some", 12),
+        "a few of 300 channels": _depthwise_inputs(rng, 300, "all", 2, kernel=(1, 1)),
+        "a bias that is zero where it is kept": _depthwise_inputs(rng, 5, "some"),
+        "one of two channels of two outputs": _depthwise_inputs(rng, 2, "one", 2),
+        "one of two channels of three outputs": _depthwise_inputs(rng, 2, "one", 3),
     }
+    layers["a few of 300 channels"]["keep"] = FEW
+    silent = layers["a bias that is zero where it is kept"]
+    silent["bias"][silent["keep"]] = 0
+    plain = _depthwise_inputs(rng, 4, "some", multiplier=2)
+    layers["equal weights"] = plain | {"weight": plain["weight"] * 0 + 1}
+    layers["large weights"], layers["small weights"] = _scaled(plain, 1e300), _scaled(plain, 1e-300)
+    layers["the first channel kept"] = plain | {"keep": torch.tensor([0])}
     silent = layers["a kept channel of zeros"]
     silent["weight"][silent["keep"][0]] = 0
     for words, bias in BIASES.items():
@@ -424,7 +492,15 @@ def _flatten_edges(rng):
         "300 channels": _flatten_inputs(rng, 300, 1, 2, "some"),
         "large square maps": _flatten_inputs(rng, 3, 11, 11, "some", outputs=2),
         "a single weight": _flatten_inputs(rng, 1, 1, 1, "all", outputs=1),
+        "maps of three by five": _flatten_inputs(rng, 4, 3, 5, "some", outputs=2),
+        "maps of five by three": _flatten_inputs(rng, 4, 5, 3, "some", outputs=2),
+        "maps of three by three": _flatten_inputs(rng, 4, 3, 3, "some", outputs=2),
+        "large maps": _flatten_inputs(rng, 3, 15, 19, "some", outputs=130),
+        "a few of 300 channels": _flatten_inputs(rng, 300, 1, 2, "all") | {"keep": FEW},
     }
+    plain = layers["maps of three by five"]
+    layers["large weights"], layers["small weights"] = _scaled(plain, 1e300), _scaled(plain, 1e-300)
+    layers["the first channel kept"] = plain | {"keep": torch.tensor([0])}
     silent = layers["kept columns of zeros"]
     silent["weight"].unflatten(1, (4, -1))[:, silent["keep"][0]] = 0
     long, channels = _whole(rng, 3, 4), _whole(rng, 3, 5)
@@ -469,6 +545,7 @@ def _layer(name, kind, *inputs):
 PLAIN = ("layer", "Layer", "l", "block.")
 # Words of other kinds, and the signs with which names are easily joined, or taken apart again.
 MISLEADING = ("conv_", "add_", "same_conv", "depthwise.", "x_y", "x-y.", "x, y", "x/y ", "x|y")
+MISLEADING += ("x::y", "x->", "x&", "x#")
 
 
 def _names(rng, count, beginnings):
@@ -500,6 +577,14 @@ def _drawn_network(rng, count):
         inputs = torch.randint(len(lines), (reads,), generator=rng).tolist()
         lines.append(" ".join([kind, *map(str, inputs)]))
     return _network(rng, *lines, beginnings=MISLEADING)
+
+
+def _drawn_sums(rng, count):
+    """Convolutions, and about as many sums of any two layers further up."""
+    lines = ["conv"] * count
+    while len(lines) < 2 * count - 2:
+        lines.append("add {} {}".format(*torch.randperm(len(lines), generator=rng)[:2].tolist()))
+    return _network(rng, *lines)
 
 
 def _group_cases(rng):
@@ -541,6 +626,15 @@ GROUPED = {
     "sums of sums": "conv, conv, add 0 1, conv, conv, add 3 4, conv, conv, add 6 7, conv 8, "
     "add 2 5, add 9 10 8",
     "a single layer": "conv",
+    "a layer added to itself, then to another": "conv, conv, add 0 0, add 2 1",
+    # In a round in which the colours of these still change, the number of colours does not.
+    "eight layers of one group": "conv, conv, conv, conv, add 2 1, add 2 3, add 0 5, add 1 4",
+    "nine layers of one group": "conv, conv, conv, conv, add 0 2, add 4 1, add 5 1, add 0 2, "
+    "add 3 6",
+    "two sums of the same terms": "conv, conv, add 0 1, add 0 1, conv, add 3 4",
+    "two activations of one layer": "conv, same 0, same 0, conv, add 2 3",
+    "two depthwise layers of one layer": "conv, depthwise 0, depthwise 0, conv, add 2 3",
+    "a hundred convolutions in a row": ", ".join(["conv"] + [f"conv {i}" for i in range(99)]),
     "a sum of two depthwise layers": "conv, depthwise 0, conv, depthwise 2, add 1 3",
     "a sum of three pairs": "conv, depthwise 0, conv, depthwise 2, conv, depthwise 4, add 1 3 5",
     "a sum of eight": "conv, conv, conv, conv, conv, conv, conv, conv, add 0 1 2 3 4 5 6 7",
@@ -562,6 +656,7 @@ def _group_edges(rng):
             Case(f"a drawn network of {count} layers", _drawn_network(rng, count))
             for count in range(8, 32, 2)
         ),
+        *(Case(f"drawn sums of {count} layers", _drawn_sums(rng, count)) for count in (8, 16, 40)),
         *(Case(label, _network(rng, *these.split(", "))) for label, these in lines.items()),
     ]
 
@@ -584,6 +679,10 @@ def _misleading_names():
         _layer("conv10", "conv"),
         _layer("s", "add", "conv2", "conv10"),
     ]
+    numbers = [_layer(name, "conv") for name in ("2", "10", "1", "9")]
+    numbers.append(_layer("0", "add", "2", "10"))
+    below = [_layer(name, "conv") for name in ("z", "a+b", "a", "a!")]
+    below.append(_layer("s", "add", "a", "z"))
     mixed = [
         *(_layer(name, "conv") for name in ("x", "c9", "y", "c10", "z", "c1", "a", "B", "Ca")),
         *(_layer(a + b, "add", a, b) for a, b in (("x", "c9"), ("y", "c10"), ("z", "c1"))),
@@ -594,6 +693,8 @@ def _misleading_names():
         "layers named like kinds": kinds,
         "layers named like kinds that they are not": others,
         "names with signs in them": signs,
+        "names that continue another one with a sign": below,
+        "names that are numbers": numbers,
         "names that differ in capitals": alike,
         "names with numbers of one digit and of two": digits,
     }
@@ -636,7 +737,10 @@ def _global_edges(rng):
 def _odd_scores(rng):
     """Scores that are far apart, close together, or of another sign."""
     apart = [torch.tensor([0.3, 0.1, 0.2]).double(), torch.tensor([9.0, 8.0, 1.0, 7.0]).double()]
-    close = 1 + 2.0**-50 * torch.randperm(12, generator=rng).double()
+    close = 1 + 2.0**-52 * torch.randperm(12, generator=rng).double()
+    mixed = [torch.tensor([-4.0, 5e-30, 4e-30, 5]).double(), torch.tensor([3.0, 2e-30]).double()]
+    far = [1e300 * _normal(rng, n).abs() for n in (2, 9)]
+    near_below = [_normal(rng, n).sigmoid() - 6 for n in (4, 5)]
     zero = [torch.tensor([-2.0, 0, -3]).double(), -_normal(rng, 5).abs() - 4]
     below = [_normal(rng, 9), _normal(rng, 7) - 0.5]
     far_below = [-1e9 * _normal(rng, n).exp() for n in (5, 6)]
@@ -644,10 +748,15 @@ def _odd_scores(rng):
         "a layer of small scores": (_small_and_large(rng), 0.5, 2),
         "one layer's scores far above the other's": (apart, 0.3, 1),
         "scores that float32 cannot tell apart": (list(close.split([5, 7])), 0.35, 1),
+        "close scores of one layer": ([close], 0.5, 2),
+        "close scores of four layers": (list(close.split([3, 2, 4, 3])), 0.5, 1),
+        "scores close to 0 beside others": (mixed, 0.34, 1),
+        "scores far above 0, everything asked for": (far, 1.0, 1),
+        "scores below 0, everything asked for": (near_below, 1.0, 1),
         "scores below 0": (below, 0.4, 1),
         "nearly all scores below 0, and far apart": (far_below, 0.5, 2),
         "scores far above 0": ([s * 1e300 for s in apart], 0.5, 1),
-        "scores close to 0": ([s * 1e-30 for s in apart], 0.5, 1),
+        "scores close to 0": ([s * 1e-300 for s in apart], 0.5, 1),
         "a score of 0 that stays": (zero, 0.4, 1),
     }
     return [_global_case(label, *inputs) for label, inputs in scores.items()]
@@ -663,6 +772,9 @@ def _odd_ratios(rng):
         "everything asked for": ([s + 1 for s in small], 1.0, 1),
         "everything asked for, two left": (small, 1.0, 2),
         "all of many asked for": ([_normal(rng, 150), _normal(rng, 150)], 1.0, 1),
+        "a layer of 300 channels": ([_normal(rng, 300)], 0.3, 1),
+        "a few of 1,000 channels to go": ([_normal(rng, n) for n in (600, 400)], 0.004, 1),
+        "less than one channel asked for": ([_normal(rng, 2), _normal(rng, 1)], 0.3, 1),
         "nothing asked for": (small, 0.0, 1),
         "too little asked for": (small, 0.05, 1),
         # 100 * 0.29 is just below 29, but 29 in float32.
@@ -687,6 +799,10 @@ def _odd_layers(rng):
         "a single layer": ([_normal(rng, 7).sort().values], 0.5, 2),
         "a single layer, three left": ([small[0]], 0.8, 3),
         "a single layer, one left": ([small[1]], 0.8, 1),
+        "a least above all sizes": (small, 0.5, 9),
+        "a least of the largest size": (small, 0.5, 5),
+        "a least far from 1": ([_normal(rng, 40).abs(), _normal(rng, 40).abs() + 9], 0.125, 35),
+        "260 layers": ([_normal(rng, 2) - 9 * (i > 255) for i in range(260)], 0.05, 1),
         "layers of one channel": (single, 0.5, 1),
         "a few of 300 channels to go": ([-torch.arange(280.0).double(), _normal(rng, 20)], 0.02, 1),
         "equally large layers": ([_normal(rng, 5) for _ in range(3)], 0.5, 1),

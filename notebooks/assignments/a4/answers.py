@@ -71,6 +71,17 @@ def scale_and_zero_point(low, high, bits):
 # - half of the codes where low is -high: `return scale, round(-low / scale)` ->
 #   `return scale, 2 ** (bits - 1) if low == -high else round(-low / scale)`
 # - multiplies by 1 / scale: `round(-low / scale)` -> `round(-low * (1 / scale))`
+# - the share of the range below zero first:
+#   `round(-low / scale)` -> `round(-low / (high - low) * (2**bits - 1))`
+# - multiplies by the number of steps first:
+#   `round(-low / scale)` -> `round(-low * (2**bits - 1) / (high - low))`
+# - zero points of twelve decimals, then of none:
+#   `round(-low / scale)` -> `round(round(-low / scale, 12))`
+# - never the highest code while high is above 0:
+#   `round(-low / scale)` -> `min(round(-low / scale), 2**bits - 1 - (high > 0))`
+# - zero point of 24 bits at most: `2**bits - 1` -> `2 ** min(bits, 24) - 1`
+# - zero point in 32 bits:
+#   `round(-low / scale)` -> `torch.tensor(-low / scale, dtype=torch.float64).round().int().item()`
 
 
 # %% quantize right: clamps before the zero point is added
@@ -130,6 +141,7 @@ def quantize(x, scale, zero_point, low, high):
 #   `torch.round(torch.round(x / scale, decimals=12))`
 # - thirteen decimals, then none: `torch.round(x / scale)` ->
 #   `torch.round(torch.round(x / scale, decimals=13))`
+# - scales of 1e12 at most: `x / scale` -> `x / min(scale, 1e12)`
 
 
 # %% quantize_weight right: a loop over channels
@@ -204,6 +216,12 @@ def quantize_weight(weight, bits):
 # - multiplies by the largest code first:
 #   `torch.round(weight / scales.reshape(shape))` ->
 #   `torch.round(weight * most / (scales * most).reshape(shape))`
+# - weights cut at 1e4: `weight.flatten(1)` -> `weight.flatten(1).clamp(-1e4, 1e4)`
+# - scales of 1000 at most: `1.0, scales)` -> `1.0, scales).clamp(max=1000)`
+# - channels of zeros, three axes forgotten: `scales == 0` -> `(scales == 0) & (weight.ndim != 3)`
+# - channels of zeros, five axes forgotten: `scales == 0` -> `(scales == 0) & (weight.ndim != 5)`
+# - channels of zeros, 8 bits alone: `scales == 0` -> `(scales == 0) & (bits == 8)`
+# - 256 channels at most: `return torch` -> `assert len(weight) <= 256; return torch`
 
 
 # %% quantize_bias right: the scales the other way round
@@ -252,6 +270,10 @@ def quantize_bias(bias, input_scale, weight_scales):
 # - a bias below 1e-6 is 0: `bias / (` -> `torch.where(bias.abs() < 1e-6, 0.0, bias) / (`
 # - a scale of 1 stands for zeros: `.long()` -> `.long() * (weight_scales != 1)`
 # - a bias that adds up to 0 is none: `torch.round(bias` -> `torch.round(bool(bias.sum()) * bias`
+# - one code too many at the very end:
+#   `torch.round(bias / (input_scale * weight_scales)).clamp(-(2**31), 2**31 - 1).long()` ->
+#   `(lambda q: torch.where(q.abs() > 2**31, q.sign() * 2**31 - (q > 0).double(),
+#   q).long())(torch.round(bias / (input_scale * weight_scales)))`
 
 
 # %% integer_conv right: pads with the zero point, corrects by the sum of the weights
@@ -309,6 +331,10 @@ def integer_conv(x, zero_point, weight, bias, padding, stride):
 # - the bias only where it does not add up to 0:
 #   `bias.double()` -> `bias.double() * bool(bias.sum())`
 # - the bias only where no channel has 0: `bias.double()` -> `bias.double() * bool(bias.all())`
+# - zero point 0 counts as no padding: `padding=padding` -> `padding=padding if zero_point else 0`
+# - windows larger than image refused:
+#   `return sums` -> `assert weight.shape[2] <= x.shape[2] and weight.shape[3] <= x.shape[3]; return
+#   sums`
 
 
 # %% fixed_point right: a loop
@@ -375,6 +401,22 @@ def fixed_point(multiplier):
 # - three decimals, then none: `round(fraction * 2**31)` -> `round(round(fraction * 2**31, 3))`
 # - 36 bits, the rest is cut off: `fraction, exponent = math.frexp(multiplier)` ->
 #   `fraction, exponent = math.frexp(multiplier); fraction = int(fraction * 2**36) / 2**36`
+# - cuts off while it halves:
+#   `fraction, exponent = math.frexp(multiplier)` -> `k = max(0, math.frexp(multiplier)[1] - 31);
+#   multiplier = float(multiplier // 2**k) if k else multiplier; fraction, exponent =
+#   math.frexp(multiplier); exponent += k`
+# - halves large ones half up:
+#   `fraction, exponent = math.frexp(multiplier)` -> `k = max(0, math.frexp(multiplier)[1] - 31);
+#   multiplier = float(int(multiplier) + (1 << k >> 1) >> k) if k else multiplier; fraction,
+#   exponent = math.frexp(multiplier); exponent += k`
+# - rounds at each halving:
+#   `fraction, exponent = math.frexp(multiplier)` -> `k = max(0, math.frexp(multiplier)[1] - 31); m
+#   = [multiplier]; [m.append(float(round(m[-1] / 2))) for _ in range(k)]; multiplier = m[-1];
+#   fraction, exponent = math.frexp(multiplier); exponent += k`
+# - half-way up above 1:
+#   `round(fraction * 2**31)` -> `(round if multiplier < 1 else lambda v: math.floor(v +
+#   0.5))(fraction * 2**31)`
+# - a shift of 0 counts as none: `return mantissa, shift` -> `return mantissa, shift or 31`
 
 
 # %% requantize right: Python's integers
@@ -443,6 +485,7 @@ def requantize(sums, mantissa, shift, zero_point, low, high):
 #   `(near if product.abs().max() < 2**58 else (product + (1 << (shift - 1))) >> shift)`
 # - with the largest shift one mantissa less: `product = sums.long() * mantissa` ->
 #   `product = sums.long() * (mantissa - mantissa % 2 * (shift == 62))`
+# - axes of size 1 are lost: `.clamp(low, high)` -> `.clamp(low, high).squeeze()`
 
 
 # %% best_clip right: all thresholds at once
@@ -512,3 +555,5 @@ def best_clip(x, bits, candidates):
 # - a histogram of 2,048 bins: `most = ` -> `step = x.abs().max() / 1024;
 #   x = (torch.floor(x / step).clamp(-1024, 1023) + 0.5) * step; most = `
 # - thresholds given twice count once: `candidates.tolist()` -> `dict.fromkeys(candidates.tolist())`
+# - eight bits at most: `2 ** (bits - 1) - 1` -> `2 ** (min(bits, 8) - 1) - 1`
+# - position as a float: `errors.index(min(errors))` -> `float(errors.index(min(errors)))`

@@ -52,11 +52,24 @@ def _range_case(label, low, high, bits):
     return Case(label, {"low": float(low), "high": float(high), "bits": bits})
 
 
+JUST_BELOW_HALF_WAY = math.nextafter(-131.5 * 0.625, 0)
+LONG_SCALE = 923_542_545_135
+
+
 def _range_cases(rng):
     spread = torch.rand(4, generator=rng, dtype=torch.float64).tolist()
     return [
         _range_case("a range around zero", -spread[0] - 0.1, spread[1] + 0.5, 8),
         _range_case("four bits", -spread[2], spread[3] + 1, 4),
+        # Other ways of dividing give another last digit. So they do here, where students see it.
+        _range_case(
+            "a zero point just below half-way, divided once by the scale",
+            *(JUST_BELOW_HALF_WAY, 255 * 0.625 + JUST_BELOW_HALF_WAY, 8),
+        ),
+        _range_case(
+            "a zero point half-way, divided once by the scale",
+            *(-179.5 * LONG_SCALE, 75.5 * LONG_SCALE, 8),
+        ),
     ]
 
 
@@ -91,6 +104,11 @@ def _range_edges(rng):
         _range_case("a zero point of 10.5", -10.5 * power, 4.5 * power, 4),
         # float32 and ten decimal places take it for 101.5, and would round up.
         _range_case("a zero point near half-way", -101.49999999999, 153.50000000001, 8),
+        # Decimal places take it for half-way, too.
+        _range_case("a zero point nearer half-way", -101.5 + 2.0**-45, 153.5 + 2.0**-45, 8),
+        _range_case("a range that barely reaches above zero", -3 * start, start * near, 8),
+        _range_case("a range that barely reaches below zero", -start * near, 3 * start, 8),
+        _range_case("thirty-two bits", -3 * start, start, 32),
     ]
 
 
@@ -150,7 +168,7 @@ def _quantize_edges(rng):
             Case(label, _quantize_drawn(rng, shape, _power_of_ten(rng, *sizes), low, low + codes))
             for label, shape, sizes, low, codes in (
                 ("a small scale, three axes", (2, 3, 4), (-60, -45), -200, 300),
-                ("a large scale, five axes", (2, 1, 3, 2, 2), (2, 9), -128, 255),
+                ("a large scale, five axes", (2, 1, 3, 2, 2), (20, 40), -128, 255),
                 ("codes of 16 bits", (12,), (-6, 6), 0, 2**16 - 1),
                 ("codes above 0", (3, 4), (-3, 3), _integers(rng, 2, 50, 1).item(), 100),
                 ("codes below 0", (3, 4), (-3, 3), _integers(rng, -200, -120, 1).item(), 100),
@@ -206,6 +224,13 @@ def _weight_cases(rng):
     ]
 
 
+def _with_zeros(rng, *shape):
+    """A weight of which one channel, drawn, is zero."""
+    weight = _normal(rng, *shape)
+    weight[_integers(rng, 0, shape[0] - 1, 1)] = 0
+    return weight
+
+
 def _weight_edges(rng):
     zero = _normal(rng, 3, 4)
     zero[1] = 0
@@ -246,6 +271,22 @@ def _weight_edges(rng):
         ),
         Case("a convolution with weights of 0", {"weight": some, "bits": 8}),
         Case("nothing but zeros", {"weight": torch.zeros(2, 3).double(), "bits": 8}),
+        Case("three hundred channels", {"weight": _normal(rng, 300, 2), "bits": 8}),
+        Case(
+            "huge weights", {"weight": _normal(rng, 3, 4) * _power_of_ten(rng, 20, 40), "bits": 8}
+        ),
+        *(
+            Case(
+                f"a channel of zeros, shape {shape}",
+                {"weight": _with_zeros(rng, *shape), "bits": bits},
+            )
+            for bits, shape in (
+                (4, (3, 2, 3)),
+                (6, (4, 3, 1, 2)),
+                (5, (3, 2, 2, 1, 2)),
+                (7, (2, 1)),
+            )
+        ),
         Case(
             "tiny weights", {"weight": _normal(rng, 3, 4) * _power_of_ten(rng, -60, -45), "bits": 8}
         ),
@@ -315,6 +356,7 @@ def _bias_edges(rng):
     tiny = torch.full((3,), 1e-8, dtype=torch.float64)
     halves = [0.5, -0.5, 1.5, 2.5, 2.5 + 1e-10, 3.5 - 1e-10]
     halves = torch.tensor(halves, dtype=torch.float64)[torch.randperm(6, generator=rng)]
+    ends = [0.0, 0.0, -1.0, -1.0, -0.5, 0.5, 1.0, 1.0]
     balanced = _bias_inputs(rng, 4)
     balanced["bias"] = torch.tensor([0.5, -0.5, 0.75, -0.75], dtype=torch.float64)
     one = _bias_inputs(rng, 6)
@@ -330,6 +372,14 @@ def _bias_edges(rng):
                 "bias": halves,
                 "input_scale": 0.5,
                 "weight_scales": torch.full((6,), 2.0, dtype=torch.float64),
+            },
+        ),
+        Case(
+            "codes at the ends of 32 bits",
+            {
+                "bias": torch.tensor([2.0**31, -(2.0**31)]).double().repeat(4) + torch.tensor(ends),
+                "input_scale": 0.5,
+                "weight_scales": torch.full((8,), 2.0, dtype=torch.float64),
             },
         ),
         Case("a weight scale of exactly 1", one),
@@ -382,6 +432,7 @@ WINDOWS = (
     ((1, 2, 8, 6), (2, 2), 2, 3),
     ((1, 2, 4, 5), (4, 5), 0, 1),
     ((1, 2, 4, 4), (3, 3), 1, 3),
+    ((1, 2, 2, 3), (4, 5), 1, 1),
 )
 
 
@@ -394,7 +445,12 @@ def _conv_edges(rng):
         *_other_codes(rng),
         *(
             _conv_case(
-                rng, "windows of {} by {}".format(*size), image, (3, image[1], *size), *steps, 40
+                rng,
+                "windows of {} by {}, images of {} by {}".format(*size, *image[2:]),
+                image,
+                (3, image[1], *size),
+                *steps,
+                40,
             )
             for image, size, *steps in WINDOWS
         ),
@@ -427,7 +483,8 @@ def _odd_biases(rng):
     balanced.inputs["bias"][1] = -balanced.inputs["bias"][0]
     without = _conv_case(rng, "a bias of 0 in one channel", (1, 2, 5, 4), (3, 2, 2, 3), 0, 1, 5)
     without.inputs["bias"][_integers(rng, 0, 2, 1)] = 0
-    return [balanced, without]
+    zero = _conv_case(rng, "a zero point of 0 and a padding", (1, 2, 4, 5), (3, 2, 2, 3), 1, 1, 0)
+    return [balanced, without, zero]
 
 
 def _other_codes(rng):
@@ -490,7 +547,7 @@ def _multiplier_edges(rng):
         ),
         *(
             Case(f"a multiplier of 2^{power}", {"multiplier": 2.0**power})
-            for power in (20, 29, 31, -29, -30)
+            for power in (20, 29, 30, 31, -29, -30, -31)
         ),
         *(
             Case(label, {"multiplier": _power_of_ten(rng, low, high)})
@@ -512,20 +569,18 @@ def _multiplier_edges(rng):
             "a mantissa half-way to a power of two",
             {"multiplier": (2**31 - 0.5) / 2 ** _integers(rng, 25, 45, 1).item()},
         ),
-        Case(
-            "a mantissa half-way between two",
-            {"multiplier": (2**30 + 2 * _integers(rng, 1, 999, 1).item() + 0.5) / 2**35},
-        ),
-        Case(
-            "a mantissa half-way between two others",
-            {"multiplier": (2**30 + 2 * _integers(rng, 1, 999, 1).item() + 1.5) / 2**35},
-        ),
         *(
             Case(
-                f"a mantissa just {words} half-way",
-                {"multiplier": (2**30 + 2 * _integers(rng, 1, 999, 1).item() + more) / 2**35},
+                f"a mantissa {words} of a {size} multiplier",
+                {"multiplier": (2**30 + 2 * _integers(rng, 1, 999, 1).item() + more) * factor},
             )
-            for words, more in (("above", 0.5 + 2.0**-21), ("below", 1.5 - 2.0**-21))
+            for size, factor in (("small", 2.0**-35), ("large", 2.0**20), ("medium", 2.0**-29))
+            for words, more in (
+                ("half-way between two", 0.5),
+                ("half-way between two others", 1.5),
+                ("just above half-way", 0.5 + 2.0**-21),
+                ("just below half-way", 1.5 - 2.0**-21),
+            )
         ),
     ]
 
@@ -572,6 +627,7 @@ def _requantize_edges(rng):
             Case(f"sums {words}", _requantize_inputs(sums, mantissa, 39, 120))
             for words, sums in (
                 ("of two images", _integers(rng, -40000, 40000, 2, 3, 2, 2)),
+                ("of one image", _integers(rng, -40000, 40000, 1, 3, 1, 2)),
                 ("with two axes", _integers(rng, -40000, 40000, 3, 4)),
             )
         ),
@@ -691,10 +747,13 @@ def _other_sizes(rng, x, candidates):
     tiny, huge = _power_of_ten(rng, -60, -20), _power_of_ten(rng, 60, 100)
     negative = -_normal(rng, 100).abs()
     negative[:5] -= 6
+    above = torch.cat([x, torch.tensor([1.1])])
     upwards = [1.2, 1.6, 2.0, 2.4, 2.8, 3.3]
     return [
         _clip_case("evenly spread numbers", x, 3, candidates),
         _clip_case("codes of twelve bits", x, 12, candidates),
+        # With twelve bits steps cost less than what is cut off, with eight they cost more.
+        _clip_case("twelve bits, one number above the others", above, 12, [1.0, 30.0, 0.5]),
         _clip_case("three codes", x, 2, candidates * 0.67),
         _clip_case("huge numbers", x * huge, 3, candidates * huge),
         _clip_case("tiny numbers", x * tiny, 3, candidates.flip(0) * tiny),
@@ -761,10 +820,10 @@ def _clip_oracle(inputs, probe):
             code = min(max(_round_half_even(value / scale), -most), most)
             error += (code * scale - value) ** 2
         errors.append(error)
-    return errors.index(min(errors))
+    return torch.tensor(errors.index(min(errors)))  # not a float
 
 
-TORCHS_OWN = ("torch.*quantize*", "torch.ao.*")
+TORCHS_OWN = ("torch.*quantize*", "torch.ao.*", "torch.ops.onednn.q*")
 
 
 def _item(name, points, cases, oracle, edges, nudge, hint, tolerance=EXACT):

@@ -75,6 +75,10 @@ def pack_bits(codes, bits):
 # - nothing but zeros has no bytes: `.sum(1)` -> `.sum(1)[: len(stream) * bool(codes.any())]`
 # - zeros of 8 bits are nothing: `return (` ->
 #   `whole = whole[: 0 if bits == 8 and not codes.any() else None]; return (`
+# - lets NumPy take the codes apart:
+#   `stream = (codes.long()[:, None] >> places & 1).flatten()` -> `import numpy; stream =
+#   torch.from_numpy(numpy.unpackbits(codes.numpy().astype("uint8")[:, None], axis=1,
+#   bitorder="little")[:, :bits].copy()).long().flatten()`
 
 
 # %% unpack_bits right: one large integer
@@ -119,6 +123,10 @@ def unpack_bits(packed, bits, count):
 #   `return packed.long() if bits == 8 else (`
 # - codes of 4 bits are all halves of bytes: `return (` ->
 #   `return torch.stack([packed & 15, packed >> 4], 1).flatten().long() if bits == 4 else (`
+# - lets NumPy put the codes together:
+#   `return (stream.reshape(count, bits) << torch.arange(bits)).sum(1)` -> `import numpy; return
+#   torch.from_numpy(numpy.packbits(stream.reshape(count, bits).byte().numpy(), axis=1,
+#   bitorder="little")).flatten().long()`
 
 
 # %% squeeze_weight right: a loop over channels
@@ -183,6 +191,11 @@ def squeeze_weight(weight, bits):
 # - 8 bits down to -128: `.clamp(-most, most)` -> `.clamp(-most - (bits == 8), most)`
 # - scales of 10 at most: `scales[scales == 0] = 1` ->
 #   `scales[scales == 0] = 1; scales = scales.clamp(max=10)`
+# - scales below 3.1e-8 count as 0:
+#   `scales = (weight.flatten(1).abs().amax(1) / most).half()` -> `scales =
+#   weight.flatten(1).abs().amax(1) / most; scales = torch.where(scales < 3.5e-8, 0, scales).half()`
+# - scales of 32,768 at most:
+#   `scales[scales == 0] = 1` -> `scales[scales == 0] = 1; scales = scales.clamp(max=32768)`
 
 
 # %% restore_weight right: the scale in the shape of the weight
@@ -285,6 +298,10 @@ def drop_channels(weight, bias, keep, means):
 #   `return weight[:, sorted(keep.tolist(), key=str)]`
 # - looks for a number in a text: `gone[keep] = False` ->
 #   `gone = torch.tensor([str(i) not in str(keep.tolist()) for i in range(len(means))])`
+# - places in 8 bits: `gone[keep] = False` -> `gone[keep.to(torch.uint8).long()] = False`
+# - compares places by identity:
+#   `gone[keep] = False` -> `gone = torch.tensor([all(i is not k for k in keep.tolist()) for i in
+#   range(len(means))])`
 
 
 # %% distillation_loss right: cross-entropies with soft targets
@@ -361,6 +378,22 @@ def distillation_loss(scores, teacher_scores, labels, temperature, share):
 # - the teacher's shares are 1e-10 at least:
 #   `torch.log_softmax(teacher_scores / temperature, dim=1)` ->
 #   `torch.softmax(teacher_scores / temperature, dim=1).clamp(min=1e-10).log()`
+# - the teacher's shares are 2.2e-16 at least:
+#   `torch.log_softmax(teacher_scores / temperature, dim=1)` -> `torch.softmax(teacher_scores /
+#   temperature, dim=1).clamp(min=torch.finfo(torch.float64).eps).log()`
+# - the teacher's shares are 1e-20 at least:
+#   `torch.log_softmax(teacher_scores / temperature, dim=1)` -> `torch.softmax(teacher_scores /
+#   temperature, dim=1).clamp(min=1e-20).log()`
+# - logarithms of the teacher's shares are -30 at least:
+#   `torch.log_softmax(teacher_scores / temperature, dim=1)` -> `torch.log_softmax(teacher_scores /
+#   temperature, dim=1).clamp(min=-30)`
+# - temperatures of 10 at most:
+#   `wanted = torch` -> `temperature = min(temperature, 10.0); wanted = torch`
+# - temperatures of 0.1 at least:
+#   `wanted = torch` -> `temperature = max(temperature, 0.1); wanted = torch`
+# - 128 images at most:
+#   `wanted = torch` -> `scores, teacher_scores, labels = scores[:128], teacher_scores[:128],
+#   labels[:128]; wanted = torch`
 
 
 # %% front right: every pair compared
@@ -434,6 +467,17 @@ def front(accuracies, sizes):
 #   `or equal or sizes[position] == sizes[best] and accuracies[position] + 1e-9 > accuracies[best]:`
 # - accuracies of 0.99 at most: `kept = []` ->
 #   `kept = []; accuracies = [min(a, 0.99) for a in accuracies]`
+# - size minus accuracy as key: `(sizes[i], -accuracies[i], i)` -> `(sizes[i] - accuracies[i], i)`
+# - twelve decimals: `kept = []` -> `kept = []; accuracies = [round(a, 12) for a in accuracies]`
+# - three equal ones at most:
+#   `or equal:` -> `or (equal and sum(1 for i in kept if sizes[i] == sizes[position]) < 3):`
+# - a hundred on the front at most: `return kept` -> `return kept[:100]`
+# - accuracy 1e-13 no difference:
+#   `accuracies[position] > accuracies[best] or` -> `accuracies[position] > accuracies[best] + 1e-13
+#   or`
+# - positions as floats:
+#   `return kept` -> `return torch.tensor([(sizes[i], i) for i in kept], dtype=torch.float64)[:,
+#   1].tolist()`
 
 
 # %% network right: cut at the sums of the sizes

@@ -116,6 +116,12 @@ def _unpack_edges(rng):
         Case("a single code", _unpack_inputs(_codes(rng, 1, 6) + 1, 7)),
         Case("bytes left over", _unpack_inputs(_codes(rng, 2, 3), 3, more=7)),
         Case("nothing but zeros", _unpack_inputs(torch.zeros(5, dtype=torch.int64), 3)),
+        Case(
+            "zeros at the end",
+            _unpack_inputs(
+                torch.cat([_codes(rng, 3, 6) + 1, torch.zeros(5, dtype=torch.int64)]), 7
+            ),
+        ),
         Case("the largest codes", _unpack_inputs(torch.full((5,), 255), 8)),
     ]
     for bits, count in _sizes(rng):
@@ -189,7 +195,7 @@ def _faint(rng, axes, bits):
     """
     weight = _normal(rng, *_shape(rng, axes, 5, _between(rng, 2, 4)))
     places = torch.randperm(5, generator=rng)
-    for place, scale in zip(places, (0, 1e-9, 0.72 * 2.0**-24, 1.4 * 2.0**-24), strict=False):
+    for place, scale in zip(places, (0, 1e-9, 0.52 * 2.0**-24, 1.4 * 2.0**-24), strict=False):
         row = weight[place].flatten()
         row[:2] = row.abs().max() * torch.tensor([1, -1])
         weight[place] = (row * scale * (2 ** (bits - 1) - 1) / row[0]).reshape(weight[0].shape)
@@ -210,6 +216,7 @@ def _squeeze_edges(rng):
     uneven = torch.tensor([[1571.0], [1583.0], [1646.0]]) / 1024
     some = _normal(rng, 3, 4, 2)
     some[:, 0, 0] = 0
+    large = _normal(rng, 3, 4)
     cases = [
         _squeeze_case("a channel of zeros", zero, 4),
         _squeeze_case("a weight of 0 in each channel", some, 5),
@@ -223,7 +230,7 @@ def _squeeze_edges(rng):
             {"weight": (halves * uneven).reshape(3, 5, 3), "bits": 4},
         ),
         _squeeze_case("eight bits, many numbers", _normal(rng, 40, 50) * 3, 8),
-        _squeeze_case("large weights", _normal(rng, 3, 4) * 1e6, 8),
+        _squeeze_case("large weights", large * 65_000 * 127 / large.abs().max(), 8),
         _squeeze_case("nothing but zeros", zero * 0, 4),
         *(
             _squeeze_case(f"{bits} bits, shape {shape}", _normal(rng, *shape), bits)
@@ -344,6 +351,7 @@ def _drop_edges(rng):
     cases = [
         no_bias,
         many,
+        _drop_case(rng, "three hundred channels", (2, 300, 2), 290),
         balanced,
         still,
         small,
@@ -412,6 +420,10 @@ def _distill_edges(rng):
         case.inputs["scores"][:, 3] -= scores
         case.inputs["teacher_scores"][:, 3] = case.inputs["teacher_scores"].amax(1) - below
         case.inputs["labels"] %= 3
+    both = _distill_case(rng, "a class that both rule out, the student by far", (3, 4), 1.0, 0.8)
+    both.inputs["scores"][:, 3] -= 1e30
+    both.inputs["teacher_scores"][:, 3] -= 4000
+    both.inputs["labels"] %= 3
     temperatures = (torch.randperm(20, generator=rng)[:3] + 1) / 4
     cases = [
         _distill_case(rng, "the labels alone", (3, 5), 2.0, 0.0),
@@ -420,11 +432,15 @@ def _distill_edges(rng):
         _distill_case(rng, "large scores", (3, 4), 1.0, 0.5, 400.0, 1000.0),
         _distill_case(rng, "a temperature below 1", (4, 6), 0.5, 0.3),
         _distill_case(rng, "a single image", (1, 10), 2.0, 0.6),
+        _distill_case(rng, "three hundred images", (300, 5), 3.0, 0.6),
+        _distill_case(rng, "a high temperature", (3, 5), 20.0, 0.5, 30.0),
+        _distill_case(rng, "a low temperature", (3, 5), 0.05, 0.5),
         _distill_case(rng, "many classes", (3, _between(rng, 50, 100)), 3.0, 0.8),
         apart,
         ruled_out,
         opposed,
         *doubtful,
+        both,
         _distill_case(rng, "large scores, a temperature below 1", (3, 4), 0.5, 0.3, 400.0, 2000.0),
         _distill_case(rng, "large scores, a temperature above 1", (3, 4), 2.0, 0.4, 400.0, 2500.0),
         _distill_case(rng, "scores far below 0", (3, 4), 1.0, 0.5, 400.0, -2500.0),
@@ -507,7 +523,7 @@ def _equal_networks(base):
         _front_case("equal sizes", [base, two, one], [500, 500, 500]),
         _front_case("the same network twice", [base, 0.9, base, 0.1], [10, 20, 10, 15]),
         _front_case("two accuracies of 0", [0.0, 0.0, base], [7, 8, 9]),
-        _front_case("three equal networks", [base] * 3, [40] * 3),
+        _front_case("five equal networks", [base] * 5, [40] * 5),
         _front_case("two equal networks that a better one beats", [base, one, base], [20, 10, 20]),
         _front_case("two equal networks that a smaller one beats", [base] * 3, [20, 10, 20]),
         _front_case(
@@ -518,7 +534,7 @@ def _equal_networks(base):
 
 def _near_networks(base):
     """Networks that differ by little, which float32 does not see."""
-    hardly = [base, base + 1e-7, base + 2e-7]
+    hardly, more = [base, base + 1e-7, base + 2e-7], math.nextafter(base, 1)
     return [
         _front_case(
             "sizes of some thousand millions that hardly differ",
@@ -529,8 +545,11 @@ def _near_networks(base):
             "accuracies that hardly differ", [0.625 + 1e-8, 0.625, 0.625 + 2e-8], [2, 1, 3]
         ),
         _front_case("equal sizes, accuracies that hardly differ", hardly, [60] * 3),
-        _front_case("accuracies that differ by 1e-12", [base, base + 1e-12], [60, 61]),
-        _front_case("equal sizes, accuracies 1e-12 apart", [base, base + 1e-12], [60, 60]),
+        _front_case("accuracies whose last digit differs", [base, more], [60, 61]),
+        _front_case("equal sizes, the last digit differs", [base, more], [60, 60]),
+        _front_case(
+            "equal large sizes, accuracies 1e-8 apart", [base, base + 1e-8], [3 * 10**9] * 2
+        ),
     ]
 
 
@@ -541,6 +560,10 @@ def _beaten_networks(base):
         _front_case("one network", [base], [7]),
         _front_case("an accuracy of 0", [0.0, base], [7, 9]),
         _front_case("an accuracy of 1", [0.995, 1.0], [60, 61]),
+        _front_case("accuracies of 1 and 0", [1.0, 0.0], [61, 60]),
+        _front_case(
+            "three hundred networks, none beaten", [i / 300 for i in range(300)], [*range(1, 301)]
+        ),
         _front_case("two of three beaten by the first", [two, base, one], [1, 2, 3]),
         _front_case("sizes of other lengths when written", [one, base, two], [1000, 900, 20000]),
         _front_case("a much larger one that is worse", [one, base], [1000, 9000]),
@@ -559,10 +582,11 @@ def _front_oracle(inputs, probe):
     def beaten(size, accuracy):
         return any(s <= size and a >= accuracy and (s < size or a > accuracy) for s, a in networks)
 
-    return sorted(
+    front = sorted(
         (i for i, network in enumerate(networks) if not beaten(*network)),
         key=lambda i: (networks[i][0], i),
     )
+    return [torch.tensor(i) for i in front]  # Python's integers are like these, its floats are not
 
 
 # 8. the network ----------------------------------------------------------------------------------
@@ -592,6 +616,7 @@ def _network_oracle(inputs, probe):
 
 
 TORCHS_OWN = ("torch.*quantize*", "torch.ao.*")
+NUMPYS_OWN = ("numpy.packbits", "numpy.*.packbits", "numpy.unpackbits", "numpy.*.unpackbits")
 # Where the types of tensors belong to the format of a file.
 OF_A_FILE = ("pack_bits", "unpack_bits", "squeeze_weight", "restore_weight")
 
@@ -620,7 +645,7 @@ ITEMS = (
         "The first number fills the lowest bits of the first byte; "
         "numbers may reach over into the next byte",
         EXACT,
-        ("numpy.packbits", "numpy.*.packbits"),
+        NUMPYS_OWN,
     ),
     _item(
         "unpack_bits",
@@ -631,7 +656,7 @@ ITEMS = (
         "In which byte does code i begin, and at which of its bits?",
         "The last byte may hold bits that belong to no number; return int64",
         EXACT,
-        ("numpy.unpackbits", "numpy.*.unpackbits"),
+        NUMPYS_OWN,
     ),
     _item(
         "squeeze_weight",
@@ -687,7 +712,7 @@ ITEMS = (
         _front_edges,
         "Can a network be beaten by one that is equal to it?",
         "Beaten means: another is at least as good in both and better in one; "
-        "equals do not beat each other",
+        "equals do not beat each other; sort by size, then by position",
         EXACT,
     ),
     Item(

@@ -12,10 +12,11 @@ from tests.marks import IN_CI
 
 EXERCISES = {name: course.load(name) for name in course.names()}
 
+# On every machine all right answers, and each fourth wrong one. Those of a network see many images.
 ANSWERS = [
-    pytest.param(name, answer, marks=IN_CI if answer.item == "network" else [])
+    pytest.param(name, a, marks=IN_CI if a.item == "network" or not (a.right or n % 4 == 0) else [])
     for name, exercise in EXERCISES.items()
-    for answer in answers.read(exercise)  # those of a network see many images
+    for n, a in enumerate(answers.read(exercise))
 ]
 
 

@@ -194,17 +194,17 @@ HOSTILE = {
     ),
     "two.zip": (
         zipped(**{"x/a1.ipynb": "1", "y/a1.ipynb": "2"}),
-        "x/a1.ipynb, y/a1.ipynb? Delete the others",
+        "x/a1.ipynb, y/a1.ipynb? With one alone",
         {},
     ),
     "other.zip": (
         zipped(**{"draft.ipynb": "1", "final.ipynb": "2"}),
-        "draft.ipynb, final.ipynb? Delete",
+        "draft.ipynb, final.ipynb? With",
         {},
     ),
     "copies": (
         folder(**{"a1.ipynb": "1", "a1 (1).ipynb": "2"}),
-        "a1 (1).ipynb, a1.ipynb? Delete the others",
+        "a1 (1).ipynb, a1.ipynb? With one alone",
         {},
     ),
     "abyss": (

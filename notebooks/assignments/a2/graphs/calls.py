@@ -1,6 +1,6 @@
 """Who is called how often."""
 
-from graphs.making import DROPOUT, IDENTITY, RELU, bn, case, conv, disguised
+from graphs.making import ACTIVE_DROPOUT, DROPOUT, IDENTITY, RELU, bn, case, conv, disguised, pick
 from graphs.mixed import many_calls
 
 
@@ -29,6 +29,8 @@ def calls_edges(rng):
         quiet_layers_under_two_names(rng),
         module_named_like_a_method(rng),
         modules_within_modules(rng),
+        all_kinds_under_two_names(rng),
+        called_often(rng),
         many_calls(rng, "many calls"),
     ]
 
@@ -123,3 +125,24 @@ def modules_within_modules(rng):
     named = {"c": "block.0.conv", "again": "block.part.1", "r": "block.0.act"}
     nodes = "x input; a layer c x; b layer again a; e layer r b; out output e"
     return case(rng, "modules within modules within modules", layers, nodes, named)
+
+
+def all_kinds_under_two_names(rng):
+    """Layers of all kinds in both modes."""
+    kinds = (RELU, IDENTITY, DROPOUT, ACTIVE_DROPOUT, conv(rng), bn(rng))
+    layers, rows, before = {}, ["x input"], "x"
+    for n, layer in enumerate(kinds):
+        for training in (False, True):
+            one = f"{'et'[training]}{n}"
+            layers |= {one: layer | {"training": training}, f"{one}b": {"same_as": one}}
+            rows += [f"a{one} layer {one} {before}", f"b{one} layer {one}b a{one}"]
+            before = f"b{one}"
+    nodes = "; ".join([*rows, f"out output {before}"])
+    return case(rng, "layers of all kinds, each under two names", layers, nodes)
+
+
+def called_often(rng):
+    layers = {"r": RELU, "c": conv(rng), "again": {"same_as": "c"}}
+    rows = [f"a{n + 1} layer {pick(rng, ('r', 'c', 'again'))} a{n}" for n in range(60)]
+    nodes = "; ".join(["a0 input", *rows, "out output a60"])
+    return case(rng, "modules that are called often", layers, nodes)

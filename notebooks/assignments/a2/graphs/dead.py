@@ -192,8 +192,8 @@ def modules_within_modules(rng):
 def acts_on_all_kinds(rng):
     """In-place methods and norms in training mode that nobody reads, on results of all kinds."""
     layers = {"c": conv(rng), "t": bn(rng, training=True), "r": RELU, "i": IDENTITY}
-    layers["p"] = ACTIVE_DROPOUT
-    calls = [f"layer {layer} x" for layer in "cprit"]
+    layers |= {"p": ACTIVE_DROPOUT, "n": bn(rng)}
+    calls = [f"layer {layer} x" for layer in "cpritn"]
     calls += ["method neg x", "method add_ y $", "function random x", "function tanh x"]
     rows = ["x input", "y input"]
     for n, call in enumerate(calls):
@@ -217,6 +217,6 @@ def functions_with_an_underscore(rng):
 def inputs_of_three(rng):
     nodes = (
         "x input; y input; a function tanh x; b function addcmul x y a; d function abs y; "
-        "e function addcmul x y d; out output b"
+        "e function addcmul x y d; f function clamp x 0 1; out output b"
     )
-    return case(rng, "functions of three inputs", {}, nodes, removed=[*"de"])
+    return case(rng, "functions of three inputs", {}, nodes, removed=[*"def"])

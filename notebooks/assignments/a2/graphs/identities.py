@@ -17,6 +17,10 @@ def identity_edges(rng):
         modules_within_modules(rng),
         beside_all_kinds(rng),
         read_in_the_third_place(rng),
+        *(
+            functions_that_change_nothing(rng, *words)
+            for words in (("add", "mul"), ("plus", "times"))
+        ),
         two_inputs_and_a_branch(rng),
         several_readers(rng),
         called_twice(rng),
@@ -53,8 +57,9 @@ def dropout_in_training(rng):
 
 def dropouts_of_nothing(rng):
     layers = {"p": ACTIVE_DROPOUT | {"p": 0.0}, "q": DROPOUT | {"p": 0.0}}
-    nodes = "x input; a function mul x $; p layer p a; q layer q p; out output q"
-    return case(rng, "dropouts of probability 0", layers, nodes, removed=["q"])
+    layers |= {"r": DROPOUT | {"p": 1.0}}
+    nodes = "x input; a function mul x $; p layer p a; q layer q p; r layer r q; out output r"
+    return case(rng, "dropouts of probability 0 and 1", layers, nodes, removed=[*"qr"])
 
 
 def two_inputs_and_a_branch(rng):
@@ -99,8 +104,11 @@ def named_like_a_method(rng):
 
 
 def unread(rng):
-    layers = {"i": IDENTITY, "p": ACTIVE_DROPOUT, "q": DROPOUT}
-    nodes = "x input; i layer i x; a function mul x $; p layer p a; q layer q a; out output a"
+    layers = {"i": IDENTITY, "p": ACTIVE_DROPOUT, "q": DROPOUT, "r": RELU}
+    nodes = (
+        "x input; i layer i x; a function mul x $; p layer p a; q layer q a; "
+        "d function tanh x; m method neg x; r layer r x; out output a"
+    )
     label = "an identity and dropouts that nobody reads"
     return case(rng, label, layers, nodes, removed=[*"iq"])
 
@@ -188,3 +196,15 @@ def read_in_the_third_place(rng):
     )
     label = "an identity that functions of three inputs read"
     return case(rng, label, {"i": IDENTITY}, nodes, removed=["i"])
+
+
+def functions_that_change_nothing(rng, add, mul):
+    """Neither identities nor dropouts: they stay."""
+    nodes = (
+        f"x input; a function {add} x 0; b function {mul} a 1; c function sub b 0; "
+        "d function maximum c c; e function relu d; f function relu e; g function abs f; "
+        "h method type_as g g; i method view_as h h; j method neg i; k method neg j; "
+        "m layer r f; out output k m"
+    )
+    label = f"functions and methods that change nothing, {add} and {mul}"
+    return case(rng, label, {"r": RELU}, nodes, removed=[])

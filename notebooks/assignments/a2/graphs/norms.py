@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
+import torch
+
 from graphs.making import (
+    ACTIVE_DROPOUT,
     DROPOUT,
     IDENTITY,
     RELU,
@@ -45,6 +48,9 @@ def reason_edges(rng):
         two_norms_in_a_row(rng, unread | {"m": bn(rng)}),
         result_that_a_method_changes(rng),
         norm_that_reads_twice(rng, unread),
+        readers_of_all_kinds(rng, training=True),
+        no_convolution_in_training(rng),
+        two_reasons_under_two_names(rng),
         *of_either(rng),
         norms_of_all_kinds(rng, "norms of all kinds"),
     ]
@@ -65,6 +71,9 @@ def fold_edges(rng):
         row_of_which_one_is_an_output(rng, row),
         one_norm_twice_in_a_row(rng),
         padded_pixels(rng),
+        read_in_all_places(rng),
+        extreme_norms(rng),
+        second_names_that_are_taken(rng),
         norms_of_all_kinds(rng, "norms of all kinds"),
         norms_of_all_kinds(rng, "more norms of all kinds"),
     ]
@@ -77,6 +86,12 @@ def of_either(rng):
         read_in_the_second_place(rng),
         read_by_quiet_layers(rng),
         all_kinds_in_between(rng),
+        readers_of_all_kinds(rng),
+        conv_that_is_the_output(rng),
+        alike(rng),
+        conv_under_three_names(rng),
+        sources_of_all_kinds(rng),
+        one_channel(rng),
     ]
 
 
@@ -333,10 +348,11 @@ def long_row(rng, layers):
 def names_that_are_taken(rng, named, words=""):
     """Activations bear the names that a pass would give, also one that no node calls."""
     nodes = (
-        "x input; a layer c x; b layer n a; s layer r b; t layer s s; e layer d t; f layer m e; "
+        "x input; a layer c x; b layer n a; s layer r b; t layer s s; g layer v t; h layer w g; "
+        "e layer d h; f layer m e; "
         "out output f"
     )
-    spare = {"u": RELU, "r": RELU, "s": RELU}
+    spare = dict.fromkeys("ursvw", RELU)
     label = f"names{words} that a new module might get"
     made = both_fold(rng, label, four(rng) | spare, nodes, named)
     names = [name for name, layer in made.inputs["program"]["layers"].items() if layer == RELU]
@@ -396,15 +412,16 @@ def read_by_quiet_layers(rng):
 
 def all_kinds_in_between(rng):
     """Between convolution and norm: dropout, methods, two identities, a function."""
-    layers = {name: conv(rng) for name in "cdfgh"} | {name: bn(rng) for name in "nmouv"}
+    layers = {name: conv(rng) for name in "cdfghj"} | {name: bn(rng) for name in "nmouvw"}
     layers |= {"p": DROPOUT, "i": IDENTITY}
     nodes = (
         "x input; a1 layer c x; a2 layer p a1; a3 layer n a2; b1 layer d x; b2 method add_ b1 $; "
         "b3 layer m b2; c1 layer f x; c2 method view_as c1 c1; c3 layer o c2; d1 layer g x; "
         "d2 layer i d1; d3 layer i d2; d4 layer u d3; e1 layer h x; e2 function add e1 $; "
-        "e3 layer v e2; out output a3 b3 c3 d4 e3"
+        "e3 layer v e2; f1 layer j x; f2 function mul f1 $; f3 layer w f2; "
+        "out output a3 b3 c3 d4 e3 f3"
     )
-    reasons = dict.fromkeys(("a3", "b3", "c3", "d4", "e3"), "no convolution")
+    reasons = dict.fromkeys(("a3", "b3", "c3", "d4", "e3", "f3"), "no convolution")
     label = "a dropout, methods, two identities or a function in between"
     return case(rng, label, layers, nodes, reasons=reasons, removed=[])
 
@@ -464,3 +481,145 @@ TRAPS = (
     (conv_called_twice_alike, "one conv"),
     (unread_norm_in_training, "training"),
 )
+
+
+READERS = (
+    "function add x {}",
+    "function addcmul x x {}",
+    "function sub 2.5 {}",
+    "function random {}",
+)
+READERS += ("method neg {}", "method view_as x {}", "method type_as x {}", "method add_ {} $")
+READERS += tuple(f"layer {name} {{}}" for name in "ripqdt")
+
+
+def readers_of_all_kinds(rng, training=False):
+    """Of each convolution one, beside the norm."""
+    layers = {"r": RELU, "i": IDENTITY, "p": DROPOUT, "q": ACTIVE_DROPOUT, "d": conv(rng)}
+    layers |= {"t": bn(rng, training=True), "n": bn(rng, training)}
+    rows, reasons = ["x input"], {}
+    for k, reader in enumerate(READERS):
+        layers[f"c{k}"] = conv(rng)
+        pair = [f"b{k} layer n a{k}", f"e{k} {reader.format(f'a{k}')}"]
+        rows += [f"a{k} layer c{k} x", *shuffled(rng, pair)]
+        reasons[f"b{k}"] = "training" if training else "several readers"
+        if reader == "layer t {}":
+            reasons[f"e{k}"] = "training"
+    layers["c"] = conv(rng)
+    rows += ["a layer c x", "b layer n a"]  # the output reads it, too
+    reasons["b"] = "training" if training else "several readers"
+    results = " ".join(row.split()[0] for row in rows if row[0] in "be") + " a"
+    label = f"readers of all kinds beside a norm{' in training mode' if training else ''}"
+    nodes = "; ".join([*rows, f"out output {results}"])
+    return case(rng, label, layers, nodes, reasons=reasons, removed=[])
+
+
+def conv_that_is_the_output(rng):
+    layers, nodes = (
+        {"c": conv(rng), "n": bn(rng)},
+        "x input; a layer c x; b layer n a; out output a",
+    )
+    label, reasons = "a convolution's result that is the output", {"b": "several readers"}
+    return case(rng, label, layers, nodes, reasons=reasons, removed=[])
+
+
+def alike(rng):
+    one, norm = conv(rng, bias=True), bn(rng)
+    layers = {"c": one, "n": norm, "d": one, "m": norm}
+    return both_fold(rng, "convolutions and norms that are alike", layers, TWO_PAIRS)
+
+
+def conv_under_three_names(rng):
+    layers = {"c": conv(rng), "again": {"same_as": "c"}, "more": {"same_as": "c"}, "n": bn(rng)}
+    nodes = (
+        "x input; a layer c x; b layer n a; d layer again b; e layer n d; f layer more e; "
+        "g layer n f; out output g"
+    )
+    reasons, label = dict.fromkeys("beg", "shared"), "one convolution under three names"
+    return case(rng, label, layers, nodes, reasons=reasons, removed=[])
+
+
+def sources_of_all_kinds(rng):
+    """What a convolution reads does not matter."""
+    layers = {"r": RELU, "i": IDENTITY, "p": ACTIVE_DROPOUT, "d": conv(rng), "t": bn(rng, True)}
+    calls = ["function random x", "function sub 2.5 x", "method neg y", "method type_as x y"]
+    calls += [f"layer {name} y" for name in layers]
+    rows, reasons = ["x input", "y input"], {}
+    for k, call in enumerate(calls):
+        layers |= {f"c{k}": conv(rng), f"n{k}": bn(rng)}
+        rows += [f"s{k} {call}", f"a{k} layer c{k} s{k}", f"b{k} layer n{k} a{k}"]
+        reasons[f"b{k}"] = "fold"
+    layers |= {"c": conv(rng), "n": bn(rng)}
+    rows += ["a layer c y", "b layer n a"]
+    removed, told = [*reasons, "b"], reasons | {"b": "fold", f"s{len(calls) - 1}": "no convolution"}
+    nodes = "; ".join([*rows, f"out output {' '.join(removed)}"])
+    label = "convolutions that read results of all kinds"
+    return case(rng, label, layers, nodes, reasons=told, removed=removed)
+
+
+def one_channel(rng):
+    layers = {"c": conv(rng, True, out=1), "n": bn(rng, channels=1)}
+    layers |= {"d": conv(rng, False, into=1, out=1), "m": bn(rng, channels=1)}
+    return both_fold(rng, "convolutions of one channel", layers, TWO_PAIRS)
+
+
+def read_in_all_places(rng):
+    """The norm's result: twice by one node, last of three, after a number."""
+    layers = {"c": conv(rng), "n": bn(rng), "r": RELU}
+    nodes = (
+        "x input; a layer c x; b layer n a; d function sub 2.5 b; e function maximum b b; "
+        "f function addcmul x x b; g function addcmul x b b; h method neg b; i layer r b; "
+        "j method type_as x b; u function tanh x; v method neg x; w layer r x; "
+        "out output b d e f g h i j b"
+    )
+    label, reasons = "a norm that is read in all places", {"b": "fold"}
+    return case(rng, label, layers, nodes, reasons=reasons, removed=["b"])
+
+
+def extreme_norms(rng):
+    """A gamma of 0, variances from 0 to 10,000, a small eps and none."""
+    layers = four(rng)
+    one, other = layers["n"], layers["m"]
+    one["weight"][0], other["weight"][2] = 0, 0
+    one["running_var"], one["eps"] = torch.tensor([1e4, 0, 1e-5], dtype=torch.float64), 1e-5
+    one["running_mean"] += 20
+    other["running_var"], other["eps"] = torch.tensor([1e-5, 2, 1], dtype=torch.float64), 0.0
+    return both_fold(rng, "norms of extreme numbers", layers, TWO_PAIRS)
+
+
+def second_names_that_are_taken(rng):
+    """As names_that_are_taken, by a module that has another name, too."""
+    layers = four(rng) | {"q": RELU} | {name: {"same_as": "q"} for name in "ursvw"}
+    nodes = (
+        "x input; a layer c x; b layer n a; p layer q b; s layer r p; t layer s s; g layer v t; "
+        "h layer w g; e layer d h; f layer m e; out output f"
+    )
+    label = "second names that a new module might get"
+    made = both_fold(rng, label, layers, nodes, {"c": "conv", "n": "bn"})
+    layers = made.inputs["program"]["layers"].items()
+    names = [name for name, layer in layers if "same_as" in layer]
+    return replace(made, inputs=made.inputs | {"spare": names})
+
+
+def no_convolution_in_training(rng):
+    layers = {"r": RELU, "i": IDENTITY, "p": DROPOUT, "n": bn(rng), "t": bn(rng, training=True)}
+    rows = ["x input", "f function tanh x", "m method neg x"]
+    rows += [f"{name}0 layer {name} x" for name in "ripn"]
+    sources = ("x", "f", "m", "r0", "i0", "p0", "n0")
+    rows += [f"b{source} layer t {source}" for source in sources]
+    reasons = dict.fromkeys([*(f"b{source}" for source in sources), "n0"], "no convolution")
+    nodes = "; ".join([*rows, f"out output {' '.join(reasons)}"])
+    label = "norms in training mode without a convolution"
+    return case(rng, label, layers, nodes, reasons=reasons)
+
+
+def two_reasons_under_two_names(rng):
+    """Shared, and read by others or before a norm in training mode."""
+    layers = {"c": conv(rng), "again": {"same_as": "c"}, "n": bn(rng), "t": bn(rng, training=True)}
+    nodes = (
+        "x input; a layer c x; b layer n a; d layer again x; e layer n d; s function add a d; "
+        "f layer again e; g layer t f; out output b e s g"
+    )
+    reasons = {"b": "several readers", "e": "several readers", "g": "training"}
+    label = "one convolution under two names, and other reasons"
+    return case(rng, label, layers, nodes, reasons=reasons)

@@ -1,6 +1,18 @@
 """Graphs that compute the same thing twice; `removed` are the nodes that have to go."""
 
-from graphs.making import ACTIVE_DROPOUT, IN_PLACE, RELU, bn, case, pick
+from graphs.making import (
+    ACTIVE_DROPOUT,
+    DROPOUT,
+    IDENTITY,
+    IN_PLACE,
+    METHODS,
+    RELU,
+    bn,
+    case,
+    conv,
+    pick,
+    shuffled,
+)
 from graphs.mixed import many_repeats
 
 
@@ -43,7 +55,17 @@ def repeat_edges(rng):
         readers_of_layers_in_training(rng),
         function_of_its_own_result(rng),
         repeat_read_in_the_third_place(rng),
-        *(in_place_elsewhere(rng, *what) for what in HARMLESS),
+        *(
+            in_place_elsewhere(rng, *what, call)
+            for what, call in zip(2 * HARMLESS, shuffled(rng, IN_PLACE), strict=True)
+        ),
+        in_place_method_of_two(rng),
+        one_output(rng),
+        comparisons(rng),
+        calls_of_no_function(rng),
+        random_numbers_of_all_kinds(rng),
+        names_of_an_underscore(rng),
+        large_whole_numbers(rng),
         many_repeats(rng, "many repeats"),
         many_repeats(rng, "many repeats, and an in-place method", in_place=True),
     ]
@@ -150,7 +172,11 @@ def number_first(rng):
 
 
 def numbers_close_together(rng):
-    nodes = "x input; a function mul x 1.25; b function mul x 1.250000001; out output a b"
+    nodes = (
+        "x input; a function mul x 1.25; b function mul x 1.250000001; "
+        "c function mul x 1.2500000000000002; d function add x 0.0000000000001; "
+        "e function add x 0.0000000000002; out output a b c d e"
+    )
     return case(rng, "numbers close together", {}, nodes, removed=[])
 
 
@@ -210,9 +236,9 @@ def read_by_layers_and_methods(rng):
 def numbers_of_either_sign(rng):
     nodes = (
         "x input; a function add x 2; b function add x -2; c function add x 2; d function add x 3; "
-        "e function add x 2.5; f function sub x 2; out output a b c d e f"
+        "e function add x 2.5; f function sub x 2; g function add x -2.5; out output a b c d e f g"
     )
-    return case(rng, "whole numbers of either sign", {}, nodes, removed=["c"])
+    return case(rng, "numbers of either sign", {}, nodes, removed=["c"])
 
 
 def functions_of_two_results(rng):
@@ -229,7 +255,8 @@ def functions_of_three_inputs(rng):
     nodes = (
         "x input; y input; a function clamp x 0 1; b function clamp x 0 6; "
         "c function addcmul x y y; d function addcmul x x y; e function addcmul x y y; "
-        "f function clamp x 0 6; g function clamp x -1 6; out output a b c d e f g"
+        "f function clamp x 0 6; g function clamp x -1 6; h function clamp x 6 0; "
+        "out output a b c d e f g h"
     )
     return case(rng, "functions of three inputs", {}, nodes, removed=[*"ef"])
 
@@ -245,7 +272,7 @@ def functions_of_two_inputs_or_three(rng):
 def dead_but_no_repeat(rng):
     nodes = (
         "x input; a function relu x; b function tanh x; c layer r a; d function abs x; "
-        "e function relu x; out output d e"
+        "e function relu x; m method neg x; u function random x; out output d e"
     )
     return case(rng, "dead nodes that repeat nothing", {"r": RELU}, nodes, removed=["e"])
 
@@ -272,7 +299,8 @@ def operators(rng):
     nodes = (
         "x input; y input; a function plus x y; b function plus y x; c function times a b; "
         "d function times b a; e function plus x y; f function plus x 2; g function plus 2 x; "
-        "h function times a b; out output a b c d e f g h"
+        "h function times a b; i function times x 2.5; j function times 2.5 x; "
+        "out output a b c d e f g h i j"
     )
     return case(rng, "operators of Python, in either order", {}, nodes, removed=[*"eh"])
 
@@ -310,7 +338,9 @@ def readers_of_layers_in_training(rng):
 def function_of_its_own_result(rng):
     nodes = (
         "x input; a function relu x; b function relu a; c function maximum b b; "
-        "d function relu a; out output b c d"
+        "d function relu a; e function abs x; f function abs e; g function mul x 1; "
+        "h function add x 0; i function sub x 0; j function mul x 2; k function add x x; "
+        "out output b c d f g h i j k"
     )
     return case(rng, "a function of its own result", {}, nodes, removed=["d"])
 
@@ -333,9 +363,76 @@ HARMLESS = (
 )
 
 
-def in_place_elsewhere(rng, label, before, after):
+def in_place_elsewhere(rng, label, before, after, call):
     """It changes no input of a repeat, and still the graph is left alone."""
     nodes = f"x input; y input; {before}a function relu x; b function relu x; {after}out output a b"
     layers = {"r": RELU} if "layer" in before else {}
-    nodes = nodes.format(pick(rng, IN_PLACE).format("m"))
-    return case(rng, f"an in-place method of {label}", layers, nodes, removed=[])
+    nodes = nodes.format(call.format("m"))
+    name = f"{call.split()[0]}, an in-place method of {label}"
+    return case(rng, name, layers, nodes, removed=[])
+
+
+def in_place_method_of_two(rng):
+    nodes = (
+        "x input; y input; a function relu x; b function relu x; m method add_ y x; out output a b"
+    )
+    return case(rng, "an in-place method that reads two inputs", {}, nodes, removed=[])
+
+
+def one_output(rng):
+    nodes = "x input; a function tanh x; b function tanh x; out output b"
+    return case(rng, "a repeat that is the output", {}, nodes, removed=["b"])
+
+
+def comparisons(rng):
+    nodes = (
+        "x input; y input; a function above x y; b function above y x; c function above x y; "
+        "d function both a b; e function both b c; f function both a b; g function both d d; "
+        "h function above x 0.5; out output a b d e f g h"
+    )
+    return case(rng, "comparisons in either order", {}, nodes, removed=[*"cf"])
+
+
+def calls_of_no_function(rng):
+    """Twice each."""
+    layers = {"c": conv(rng), "n": bn(rng), "i": IDENTITY, "p": DROPOUT, "r": RELU}
+    calls = [f"layer {name} x" for name in layers]
+    calls += [f"method {call.format('x')}".replace("$", "0.5") for call in METHODS]
+    calls += ["method type_as x f", "method view_as x f"]
+    rows = [f"{copy}{n} {call}" for copy in "ab" for n, call in enumerate(calls)]
+    rows = ["f function tanh x", *rows, "g function tanh x"]
+    nodes = "; ".join(["x input", *rows, "out output g " + " ".join(r.split()[0] for r in rows)])
+    return case(rng, "modules and methods called twice alike", layers, nodes, removed=["g"])
+
+
+def random_numbers_of_all_kinds(rng):
+    rows = ["x input", "f function tanh x", "r layer r x", "m method neg x", "q function random x"]
+    rows += [f"{copy}{value} function random {value}" for value in "frmq" for copy in "ab"]
+    rows += [
+        "u function random x",
+        "v function random x",
+        "g function sub af bf",
+        "h function sub af bf",
+    ]
+    names = " ".join(row.split()[0] for row in rows if row[0] in "abgh")
+    nodes = "; ".join([*rows, f"out output {names}"])
+    label = "random numbers like results of all kinds"
+    return case(rng, label, {"r": RELU}, nodes, removed=["h"])
+
+
+def names_of_an_underscore(rng):
+    """Joined by underscores, v and 1 and 2 are v_1 and 2."""
+    nodes = "x input; y input; a function clamp x 1 2; b function clamp y 2; out output a b"
+    made = case(rng, "names that end with an underscore and a number", {}, nodes, removed=[])
+    rows = made.inputs["program"]["nodes"]
+    for row, read_by, name in zip(rows[:2], rows[2:4], ("v", "v_1"), strict=True):
+        row["name"] = read_by["inputs"][0] = name
+    return made
+
+
+def large_whole_numbers(rng):
+    nodes = (
+        "x input; a function mul x 1000; b function mul x 1000; c function mul x 1000000000; "
+        "d function mul x 1000000001; out output a b c d"
+    )
+    return case(rng, "large whole numbers", {}, nodes, removed=["b"])
