@@ -21,7 +21,7 @@ from course.grading import (
 )
 from course.grading.classroom import DEFAULT, Classroom, ClassroomError, NotReadyError
 from course.grading.course import Exercise
-from course.grading.noteworthy import late_or_not, noteworthy, unsettled
+from course.grading.noteworthy import late_or_not, noteworthy, strays, unsettled
 
 GRADING = {
     "--workers": (int, "submissions at a time, by default one per core"),
@@ -160,7 +160,8 @@ def _release(room: Classroom, args: argparse.Namespace, *exercises: Exercise) ->
 def _collect(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
     name, rules = exercise.assignment.name, room.rules
     new = sum(one.became == "collected" for one in collect.collect(room, name, args.source))
-    yield from collect.remarks(room, name) + late_or_not(room, name)
+    told = collect.remarks(room, name)
+    yield from told + strays(room, name, told) + late_or_not(room, name)
     students, people = room.students(name), roster.everybody(room, name)
     late = [
         s

@@ -126,7 +126,10 @@ def _look_at(assignment: str, paths: list[Path], student: str, remark: str) -> H
         if (path / GRADESCOPES_LIST).exists():
             if any(part.is_dir() for part in path.iterdir()):
                 where = path.parent
-                hand_in.remark = f"it is Gradescope's export: move the folders in it to {where}"
+                hand_in.remark = (
+                    f"it is Gradescope's export: move the folders in it to {where}, and give each"
+                    " its student's name"
+                )
             return hand_in
         # Whoever looks into a folder changes its own date, and may leave a checkpoint there.
         inside = [

@@ -177,9 +177,7 @@ def take_away(patterns):
             _replace_kernels(name)
     for module in modules:
         _replace_written_in_c(module, patterns)
-    for name in PAST_KERNELS:
-        owner, _, last = f"_C.{name}".rpartition(".")
-        setattr(attrgetter(owner)(torch), last, _refusing(last, "torch._C"))
+    _replace_past_kernels()
     for name, function in functions_of(patterns):
         code = function.__code__
         if code.co_code == _refused.__code__.co_code:
@@ -201,6 +199,21 @@ def _replace_kernels(name):
             # What would bring the old code back when it is deleted must be out of reach.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
             type(library).reset = lambda library: None
+
+
+@lru_cache
+def _replace_past_kernels():
+    """Put an error in their place, wherever torch's modules name them."""
+    replaced = {}
+    for name in PAST_KERNELS:
+        owner, _, last = f"_C.{name}".rpartition(".")
+        new, old = _refusing(last, "torch._C"), attrgetter(f"_C.{name}")(torch)
+        setattr(attrgetter(owner)(torch), last, new)
+        replaced[id(old)] = new
+    for module in [one for name, one in sys.modules.items() if name.startswith("torch.")]:
+        names = vars(module)
+        for name in [n for n, value in names.items() if id(value) in replaced]:
+            names[name] = replaced[id(names[name])]
 
 
 def _replace_written_in_c(module, patterns):

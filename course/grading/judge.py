@@ -20,6 +20,7 @@ import nbformat
 import torch
 
 from course.grading import box, wire
+from course.grading.copies import copied
 from course.grading.course import Exercise
 from course.grading.intake import OWN, Submission
 from course.grading.job import Place
@@ -31,7 +32,8 @@ MOST_NOTES_BYTES = 100_000
 # What no exercise has a use for, but all who would get round what an exercise forbids.
 ODD = re.compile(
     r"\b(take_away|_getframe|_current_frames|gc\.get_\w+|ctypes|sys\.modules|setprofile"
-    r"|__file__|find_spec|getsource|site-packages|parse_ir|audithook"
+    r"|__file__|find_spec|getsource|site-packages|parse_ir|audithook|cffi|__array_interface__"
+    r"|ExtensionFileLoader|_thread|CompilationUnit|graph_for"
     r"|os\.(?:_exit|fork|kill)"
     r"|(?:import|from) (?:[\w., ]+, *)?(?:driver|guard|inside|wire))\b"
 )
@@ -116,10 +118,18 @@ def _result(
         "items": items,
         "notes": notes,
         "printed": printed,
-        "odd": sorted({*ODD.findall("\n".join(submission.own_code))}),
+        "odd": _odd(submission, sheets),
         "boxed": boxed,
         "readable": submission.readable,
     }
+
+
+def _odd(submission: Submission, sheets: list[Sheet]) -> list[str]:
+    """What a teacher should read the code for."""
+    code = submission.own_code
+    patterns = sorted({pattern for sheet in sheets for pattern in sheet.item.forbidden})
+    copies = [f"a copy of {name}" for name in copied(code, tuple(patterns))]
+    return sorted({*ODD.findall("\n".join(code))}) + copies
 
 
 def _answers(sheet: Sheet, outcome: box.BoxResult, name: str) -> Given:

@@ -41,15 +41,7 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
         if odd := result.get("odd"):
             lines.append(f"{student}: read the code, for no exercise needs {', '.join(odd)}")
     lines = told + lines
-    known, said = roster.read(room), " ".join(lines)
-    strays = [
-        s for s in room.students(name) if known and s not in known and f"{s} is not on" not in said
-    ]
-    lines += [
-        f"{s} is not on the class list: correct {roster.FILE}, or delete submitted/{s} and "
-        "what else set_up.md says of a student who leaves"
-        for s in strays
-    ]
+    lines += strays(room, name, told)
     odd = {path.parent.name for path in (room.folder / "submitted").glob(f"*/{name}")} - {
         *room.students(name)
     }
@@ -87,6 +79,17 @@ def names_in(source: str) -> set[str]:
         return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
+
+
+def strays(room: Classroom, assignment: str, told: list[str]) -> list[str]:
+    """Who is not on the class list, if there is one, but for those of whom it was told already."""
+    known, said = roster.read(room), " ".join(told)
+    return [
+        f"{s} is not on the class list: correct {roster.FILE}. Or delete submitted/{s}, if this was"
+        " the name before that list; for a student who has left, see set_up.md"
+        for s in room.students(assignment)
+        if known and s not in known and f"{s} is not on" not in said
+    ]
 
 
 def late_or_not(room: Classroom, assignment: str) -> list[str]:

@@ -40,6 +40,10 @@ INSTEAD_OF_GIT = {  # what README and Makefile say, and what is so of a zip file
 }
 
 WRITTEN = "written answers"
+SAME_ITEMS = (
+    "the gradebook takes no new items, and loses none, once hand-ins were graded: undo that, or"
+    " grade in a class folder of its own (`--folder`, `--new`)"
+)
 
 
 def for_students(text: str) -> str:
@@ -118,12 +122,25 @@ def require_released_points(room: Classroom, exercise: Exercise) -> None:
         if not changed:
             continue
         remedy = f"`grade release {name}`, then `grade run {name}` again"
-        if wanted.keys() != found.keys() and any((room.folder / "results" / name).glob("*.json")):
-            remedy = (
-                "the gradebook takes no new items, and loses none, once hand-ins were graded: undo"
-                " that, or grade in a class folder of its own (`--folder`, `--new`)"
-            )
+        if wanted.keys() != found.keys() and _was_graded(room, name):
+            remedy = SAME_ITEMS
         raise ClassroomError(f"nothing was graded. {'; '.join(changed)}. Remedy: {remedy}")
+
+
+def require_same_items(room: Classroom, exercise: Exercise) -> None:
+    """Refuse to release other items than those of a gradebook in which there are marks."""
+    name = exercise.assignment.name
+    wanted = {item.name for item in exercise.assignment.items}
+    found = {item for item, kind, _ in record.points_in_book(room, name) if kind == "code"}
+    if found and found != wanted and _was_graded(room, name):
+        which = ", ".join(sorted(found ^ wanted))
+        raise ClassroomError(
+            f"{name} was not released, for its items changed ({which}): {SAME_ITEMS}"
+        )
+
+
+def _was_graded(room: Classroom, assignment: str) -> bool:
+    return any((room.folder / "results" / assignment).glob("*.json"))
 
 
 def _points(by_item: dict[str, float], item: str) -> str:
@@ -133,6 +150,7 @@ def _points(by_item: dict[str, float], item: str) -> str:
 def release(room: Classroom, exercise: Exercise) -> Path:
     """Write the student bundle, as a folder, which is returned, and as a zip file beside it."""
     verify(exercise)
+    require_same_items(room, exercise)
     name = exercise.assignment.name
     student_version = record.register(room, name, exercise.notebook)
     notebook = (student_version / exercise.notebook.name).read_text(encoding="utf-8")

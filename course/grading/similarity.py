@@ -6,15 +6,10 @@ little, so each run counts by how few hand-ins have it (as in text search). A hi
 reason to read two hand-ins side by side, and no proof.
 """
 
-import builtins
 import html
-import io
 import itertools
-import keyword
 import math
-import tokenize
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 
 from course.grading import intake
@@ -22,42 +17,9 @@ from course.grading.classroom import Classroom, write
 from course.grading.course import Exercise
 from course.grading.feedback import document
 from course.grading.runner import skeleton_of
+from course.grading.tokens import runs_of
 
-RUN = 8  # tokens
-PUBLIC = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), "torch", "nn", "F", "self"}
-IGNORED = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING, tokenize.ENDMARKER)
 LEAST_WEIGHT = 5.0  # of a hand-in; less is too little text to compare
-
-
-def tokens_of(source: str) -> list[str]:
-    """The code without layout and comments; names after a dot and Python's own stay, all others
-    become one word.
-    """
-    found: list[str] = []
-    with suppress(tokenize.TokenError, SyntaxError):  # what comes before a mistake is compared
-        for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            if token.type in IGNORED:
-                continue
-            chosen = (
-                token.type == tokenize.NAME and token.string not in PUBLIC and found[-1:] != ["."]
-            )
-            found.append(
-                "name"
-                if chosen
-                else "text"
-                if token.type == tokenize.STRING
-                else token.string.strip()
-            )
-    return found
-
-
-def runs_of(sources: list[str]) -> set[tuple[str, ...]]:
-    """Every run of RUN tokens in these cells."""
-    return {
-        tuple(row[i : i + RUN])
-        for row in map(tokens_of, sources)
-        for i in range(len(row) - RUN + 1)
-    }
 
 
 def similar(

@@ -9,14 +9,14 @@ import importlib.machinery
 import linecache
 import os
 import sys
-import threading
 
 from guard import LIBRARIES, Guard, functions_of
 
 STANDARD = LIBRARIES[0]  # Python's own library, within which the others may lie
 
 OBJECTS = ("gc.get_objects", "gc.get_referrers", "gc.get_referents")
-SYMBOLS = ("ctypes.dlsym", "ctypes.dlsym/handle")
+# Symbols of C, and hooks, in which no guard looks; of a refused hook Python says nothing.
+NEVER = ("ctypes.dlsym", "ctypes.dlsym/handle", "sys.addaudithook")
 # Whoever imports a module reads its source in this way, from the last to the first.
 IMPORTING = [
     getattr(importlib.machinery.SourceFileLoader, name).__code__
@@ -43,10 +43,10 @@ def keep_out_of_reach(packages):
             refused = not (is_import(_frame(1)) or asks_for_itself(_frame(1)))
         elif event in ("import", "ctypes.dlopen"):
             refused = arguments[0] == CALLS_C or is_foreign(*arguments[:2])
-        elif event in UNSEEN:
-            refused = UNSEEN[event](_frame(1))
+        elif event == "sys.setprofile":
+            refused = switches_off(_frame(1))
         else:
-            refused = event in SYMBOLS
+            refused = event in NEVER
         if refused:
             raise PermissionError(errno.EPERM, "no exercise needs this here", event)
 
@@ -87,19 +87,10 @@ def is_from_a_file(module):
     return isinstance(getattr(module, "__file__", None), str)
 
 
-def _switches_off(frame):
+def switches_off(frame):
     """Whether somebody else than a guard replaces the profile function of a guard."""
     watching = getattr(_profile(), "__func__", None) is Guard._see
     return watching and frame.f_code not in (Guard.__enter__.__code__, Guard.__exit__.__code__)
-
-
-STARTS = threading.Thread.start.__code__
-# Where the profile function of a guard does not see what is called, and when that is refused.
-UNSEEN = {
-    "sys.addaudithook": lambda frame: True,
-    "sys.setprofile": _switches_off,
-    "_thread.start_new_thread": lambda frame: frame.f_code is not STARTS,
-}
 
 
 def is_import(frame):

@@ -25,7 +25,7 @@ from course.grading import (
 )
 from course.grading import collect as collecting
 from course.grading.classroom import ClassroomError, pseudonym, write
-from course.grading.noteworthy import calls_of_what_is_wrong, noteworthy
+from course.grading.noteworthy import calls_of_what_is_wrong, noteworthy, strays
 from tests.course.grading.conftest import points_of
 from tests.course.grading.test_teachers import give_by_hand
 
@@ -108,6 +108,8 @@ def test_changed_points_and_items_are_released_before_anything_is_graded(room, a
     assert graded == [] and runner.run(room, a1) == {"graded": 1, "kept": 0}
     with pytest.raises(ClassroomError, match=f"{said}.*, once hand-ins were graded"):
         runner.run(room, added)
+    with pytest.raises(ClassroomError, match=r"not released, for its items changed \(added\): the"):
+        release.require_same_items(room, added)
     with record.Gradebook(f"sqlite:///{room.gradebook}") as book:  # one from an older backup
         book.find_grade_cell(first.name, "a1", "a1").max_score = 3
         book.db.commit()
@@ -341,6 +343,7 @@ def test_nothing_that_a_student_wrote_steers_the_terminal_or_stops_the_pages(
     assert line.isprintable() and "fold_conv earned nothing" in line
     (room.folder / "class_list.csv").write_text("name\nBen Peirce\n")
     assert "ada is not on the class list" in noteworthy(room, a1)[2]
+    assert strays(room, "a1", []) != [] == strays(room, "a1", ["ada is not on the class list"])
     (page,) = feedback.write_all(
         room, a1
     )  # a half character, which no file can hold, comes out as its number

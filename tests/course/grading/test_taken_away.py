@@ -466,9 +466,17 @@ def test_right_answers_lose_nothing_by_it(a1, skeleton, sheets, item):
 
 REACH = """
 import ctypes, gc, inspect, os, pathlib, sys
-import torch
-from guard import functions_of
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+import numpy, torch
+from guard import Guard, functions_of
 from inside.reach import keep_out_of_reach
+
+def load(name, file):
+    ExtensionFileLoader(name, file).create_module(ModuleSpec(name, None, origin=file))
+
+def unwatched():
+    with Guard(("torch.nn.utils.fusion.*",)):
+        sys.setprofile(None)
 
 keep_out_of_reach({"torch"})
 attempts = {
@@ -479,12 +487,23 @@ attempts = {
     "by a path": lambda: os.open(pathlib.Path(torch.__file__), os.O_RDONLY),
     "by inspect": lambda: inspect.getsourcelines(torch.nn.functional.fold)[0][0] + 1,
     "by import": lambda: torch.__loader__.get_data(torch.__file__),
+    "own machine code": lambda: load("own", sys.argv[1]),
+    "machine code again": lambda: load(
+        "_multiarray_umath", numpy._core._multiarray_umath.__file__
+    ),
+    "a library of one's own": lambda: ctypes.CDLL(sys.argv[1]),
+    "cffi": lambda: __import__("_cffi_backend"),
+    "no profile": unwatched,
 }
 for name, attempt in attempts.items():
     try:
         attempt()
-    except OSError:
-        print(name, "refused")
+    except OSError as problem:  # an invalid file is another error than a refused one
+        if isinstance(problem, PermissionError) or "source code" in str(problem):
+            print(name, "refused")
+print(len(attempts))
+sys.addaudithook(lambda *event: print("a hook of one's own sees all"))  # nothing comes of it
+sys.setprofile(None)  # where no guard looks
 import torch.utils.mobile_optimizer  # modules can still be imported
 import torchvision  # which has torch read code
 import torch._dynamo
@@ -501,5 +520,6 @@ def test_objects_symbols_and_sources_are_out_of_reach_for_good(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", REACH, own], cwd=folder, capture_output=True, text=True, check=True
     )
-    refused = ["objects", "referrers", "symbols", "source", "by a path", "by inspect", "by import"]
-    assert done.stdout.splitlines() == [*(f"{name} refused" for name in refused), "True my own"]
+    *refused, attempts, rest = done.stdout.splitlines()
+    assert len(refused) == int(attempts) == 12, refused
+    assert rest == "True my own"
