@@ -13,7 +13,7 @@ code runs.
 import ctypes
 import errno
 import gc
-import importlib
+import importlib.machinery
 import linecache
 import re
 import sys
@@ -29,7 +29,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-IMPORTING = importlib._bootstrap._call_with_frames_removed.__code__
+# Whoever imports a module executes it in this way, from the last to the first.
+IMPORTING = (
+    importlib._bootstrap._call_with_frames_removed.__code__,
+    importlib.machinery.SourceFileLoader.exec_module.__code__,
+)
 # Where torch keeps the code of one of its functions for tensors in a processor's memory.
 KERNELS = ("CPU", "MkldnnCPU", "QuantizedCPU", "NestedTensorCPU")
 KERNELS += ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
@@ -149,7 +153,7 @@ def _where(frame):
         frame = frame.f_back
     if frame is None:
         return "a thread"
-    if frame.f_code is IMPORTING:
+    if (frame.f_code, getattr(frame.f_back, "f_code", None)) == IMPORTING:
         return ""
     text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
     if len(text) > 80:

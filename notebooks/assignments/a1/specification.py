@@ -575,7 +575,7 @@ BUILT_INS = (
 )
 NORMS = tuple(f"torch.*{kind}_norm*" for kind in ("batch", "layer", "instance", "group", "rms"))
 NORMS += tuple(f"torch.*{name}*" for name in ("local_response_norm", "weight_norm"))
-NORMS += ("torch.nn.functional.normalize", "torchvision.*[Nn]orm*")
+NORMS += ("torch.nn.functional.normalize", "torch.*._normalize", "torchvision.*[Nn]orm*")
 
 
 def _item(name, points, cases, oracle, edges, nudge, hint, **more):

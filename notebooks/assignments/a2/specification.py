@@ -54,7 +54,6 @@ READY_MADE = (
     "torch._inductor.*",
     "torch._functorch.compile_utils.*",
     "torch._functorch.partitioners.*",
-    *("onnx.*", "onnx_ir.*", "onnxruntime.*", "onnxscript.*"),
     "torch._C._jit_pass_*",
     "torch._C._freeze_module",
 )

@@ -468,15 +468,11 @@ REACH = """
 import ctypes, gc, inspect, os, pathlib, sys
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 import numpy, torch
-from guard import Guard, functions_of
+from guard import functions_of
 from inside.reach import keep_out_of_reach
 
 def load(name, file):
     ExtensionFileLoader(name, file).create_module(ModuleSpec(name, None, origin=file))
-
-def unwatched():
-    with Guard(("torch.nn.utils.fusion.*",)):
-        sys.setprofile(None)
 
 keep_out_of_reach({"torch"})
 attempts = {
@@ -493,7 +489,7 @@ attempts = {
     ),
     "a library of one's own": lambda: ctypes.CDLL(sys.argv[1]),
     "cffi": lambda: __import__("_cffi_backend"),
-    "no profile": unwatched,
+    "another library": lambda: __import__("importlib").import_module("onnx"),
 }
 for name, attempt in attempts.items():
     try:
@@ -503,7 +499,6 @@ for name, attempt in attempts.items():
             print(name, "refused")
 print(len(attempts))
 sys.addaudithook(lambda *event: print("a hook of one's own sees all"))  # nothing comes of it
-sys.setprofile(None)  # where no guard looks
 import torch.utils.mobile_optimizer  # modules can still be imported
 import torchvision  # which has torch read code
 import torch._dynamo
