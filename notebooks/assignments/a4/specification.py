@@ -543,7 +543,7 @@ def _multiplier_edges(rng):
         Case("a tiny multiplier", {"multiplier": 3e-13}),
         *(
             Case(f"a multiplier of {value:.10g}", {"multiplier": value})
-            for value in (0.5, 2.0, 256.0, 700.0, 3e6, 1e12, 1e-15)
+            for value in (0.5, 2.0, 256.0, 700.0, 3e6, 1e12, 1e-15, 3.7e-100, 2.6e99)
         ),
         *(
             Case(f"a multiplier of 2^{power}", {"multiplier": 2.0**power})
