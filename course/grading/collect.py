@@ -22,8 +22,8 @@ from course.grading.handed_in import (
     NOT_HANDED_IN,
     IntakeError,
     cells_of,
+    files_below,
     files_of,
-    parts_of_folder,
     require_answers,
     shown,
 )
@@ -133,9 +133,9 @@ def _look_at(assignment: str, paths: list[Path], student: str, remark: str) -> H
             return hand_in
         # Whoever looks into a folder changes its own date, and may leave a checkpoint there.
         inside = [
-            path / part.name
-            for part in parts_of_folder(path)
-            if not NOT_HANDED_IN.search(str(part.name))
+            file
+            for file in files_below(path)
+            if not NOT_HANDED_IN.search(file.relative_to(path).as_posix())
         ]
         times = [part.lstat().st_mtime for part in inside or paths]
         hand_in.arrived, hand_in.student = datetime.fromtimestamp(max(times), UTC), student

@@ -4,14 +4,13 @@ Code that shares a process with the guard can hide from it that it calls such a 
 the hand-in it cannot.
 """
 
-import ast
 import inspect
 import textwrap
 from contextlib import suppress
 from functools import lru_cache
 
 from course.grading.guard import functions_of
-from course.grading.tokens import runs_of
+from course.grading.tokens import runs_of, texts_in
 
 LEAST_RUNS = 60  # of tokens; shorter functions look alike by themselves
 MOST_ALIKE = 0.8
@@ -20,7 +19,8 @@ LONG = 200  # characters of a text that may be code
 
 def copied(sources: list[str], patterns: tuple[str, ...]) -> list[str]:
     """The names of the functions, matching a pattern, of which these cells hold most."""
-    own = runs_of([*sources, *(text for source in sources for text in _long_texts(source))])
+    texts = [text for source in sources for text in texts_in(source) if len(text) >= LONG]
+    own = runs_of([*sources, *texts])
     return [
         name
         for name, runs in _runs_by_name(patterns).items()
@@ -37,12 +37,3 @@ def _runs_by_name(patterns: tuple[str, ...]) -> dict[str, set]:
             if len(runs) >= LEAST_RUNS:
                 found[name] = runs
     return found
-
-
-def _long_texts(source: str) -> list[str]:
-    """Texts in code that may be executed."""
-    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        nodes = ast.walk(ast.parse(source))
-        texts = [node.value for node in nodes if isinstance(node, ast.Constant)]
-        return [text for text in texts if isinstance(text, str) and len(text) >= LONG]
-    return []

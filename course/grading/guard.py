@@ -29,6 +29,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+OF_A_TEXT = "<string>"  # code that was made of one, as dataclasses do: who executes it counts
 # Whoever imports a module executes it in this way, from the last to the first.
 IMPORTING = (
     importlib._bootstrap._call_with_frames_removed.__code__,
@@ -148,7 +149,8 @@ def _body(code):
 def _where(frame):
     """From where a student called a library, in words; empty while a module is being imported."""
     while frame and (
-        frame.f_code.co_filename.startswith(LIBRARIES) or frame.f_code.co_filename == __file__
+        frame.f_code.co_filename.startswith(LIBRARIES)
+        or frame.f_code.co_filename in (__file__, OF_A_TEXT)
     ):
         frame = frame.f_back
     if frame is None:
@@ -228,6 +230,8 @@ def _replace_written_in_c(module, patterns):
     for name in [n for n in names if _matches(f"{module}.{n}", patterns)]:
         if type(names[name]).__name__ in WRITTEN_IN_C:
             names[name] = _refusing(name, module)
+    if module == "numpy._core.overrides":
+        names["ARRAY_FUNCTIONS"].clear()  # NumPy's list of its own, for its documentation
 
 
 def _refusing(name, module):

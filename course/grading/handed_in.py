@@ -92,12 +92,18 @@ def files_of(paths: list[Path], assignment: str) -> tuple[dict[str, bytes], list
 
 def parts_of_folder(folder: Path) -> Iterator[Part]:
     """Every file in a folder and below; nothing is read yet."""
+    for path in files_below(folder):
+        # A disk may hold a name that is no UTF-8, which nothing else could be written with.
+        name = os.fsencode(path.relative_to(folder)).decode(errors="replace")
+        yield Part(PurePosixPath(name), partial(read_regular, path))
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Every file in a folder and below."""
     for place, _, names in os.walk(folder):
-        inside = Path(place).relative_to(folder)
-        if len(inside.parts) > DEEPEST:
+        if len(Path(place).relative_to(folder).parts) > DEEPEST:
             raise ValueError(f"its folders lie more than {DEEPEST} deep")
-        for name in names:
-            yield Part(PurePosixPath(inside / name), partial(read_regular, Path(place, name)))
+        yield from (Path(place, name) for name in names)
 
 
 def _parts_of_zip(archive: zipfile.ZipFile) -> Iterator[Part]:

@@ -9,6 +9,7 @@ well-formed notebook.
 import copy
 import re
 import sys
+import zipfile
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -102,9 +103,7 @@ def read(
         submission = rebuild(cells, skeleton)
     except IntakeError as problem:
         return empty(skeleton, f"Nothing could be graded: {problem}.")
-    given = (
-        {path.name for path in released.iterdir()} if released else set()
-    )  # of another release or line ends, too
+    given = _given_out(released) if released else set()  # of another release or line ends, too
     known = {mark.grade_id for mark in marks}
     submission.notes += newer_python(data) + defined_again(submission.code, answers, known)
     code = "\n".join(cell["source"] for cell in submission.code)
@@ -115,6 +114,12 @@ def read(
     }
     submission.notes += [f"Not everything was taken: {problem}." for problem in problems]
     return submission
+
+
+def _given_out(released: Path) -> set[str]:
+    """The names of the files that students were given; others may lie in the folder."""
+    with zipfile.ZipFile(released.with_suffix(".zip")) as archive:
+        return {Path(name).name for name in archive.namelist()}
 
 
 def newer_python(notebook: bytes) -> list[str]:

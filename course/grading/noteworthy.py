@@ -1,13 +1,12 @@
 """What a teacher should look at before the marks go out."""
 
-import ast
-
 import nbformat
 
 from course.grading import collect, handed_in, intake, record, roster
 from course.grading.classroom import Classroom
 from course.grading.course import Exercise
 from course.grading.inside import files
+from course.grading.tokens import names_in
 
 
 def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
@@ -27,6 +26,11 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
         refused = {
             item: row["message"] for item, row in result["items"].items() if row.get("refused")
         }
+        calls = calls_of_what_is_wrong(room, exercise, student, result)
+        if refused or calls:  # points that somebody gave by hand have settled it
+            by_hand = {i for i, row in record.scores(room, name, student).items() if row["by_hand"]}
+            refused = {i: words for i, words in refused.items() if i not in by_hand}
+            calls = [(i, called) for i, called in calls if i not in by_hand]
         lines += [
             f"{student}: {item} earned nothing. {message}" for item, message in refused.items()
         ]
@@ -36,7 +40,7 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
                 lines.append(f"{student}: a cell wanted to install something (see the page)")
         lines += [
             f"{student}: {item} calls {' and '.join(called)}, wrong as well: it may be one mistake"
-            for item, called in calls_of_what_is_wrong(room, exercise, student, result)
+            for item, called in calls
         ]
         if odd := result.get("odd"):
             lines.append(f"{student}: read the code, for no exercise needs {', '.join(odd)}")
@@ -71,14 +75,6 @@ def calls_of_what_is_wrong(
         if called := [other for other in wrong if other in named - {item}]:
             found.append((item, called))
     return found
-
-
-def names_in(source: str) -> set[str]:
-    """The names that code reads; none where it is no Python."""
-    try:
-        return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
 
 
 def strays(room: Classroom, assignment: str, told: list[str]) -> list[str]:

@@ -252,6 +252,7 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
                         "comment": comments.get(grade.name) or "",
                         "waiting": waits,
                         "again": waits and code,
+                        "by_hand": grade.manual_score is not None,
                     }
                 total = sum(row["points"] for row in rows.values())
                 late = room.rules.penalty(assignment, arrived, total, *person.lateness(assignment))
@@ -261,6 +262,7 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
                     "of": 0,
                     "comment": "",
                     "waiting": False,
+                    "by_hand": False,
                 }
             book.db.commit()
     except MissingEntry:

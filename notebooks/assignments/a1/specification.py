@@ -568,7 +568,7 @@ BUILT_INS = (
     "torch.nn.utils.fusion.*",
     "torch.fx.experimental.optimization.*",
     "torch.ao.*",
-    "torch._inductor.*",
+    "torch._inductor.fx_passes.*",
     "torch.jit._freeze.*",
     "torch._C._jit_pass_*",
     "torch._C._freeze_module",

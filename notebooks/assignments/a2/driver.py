@@ -323,10 +323,14 @@ def view_rewrite(answer, probe):
     """What was done, what kinds of nodes are left, what the graph computes, and whether given
     modules were spared.
     """
+    try:
+        outputs = execute(answer["program"], probe["x"])
+    except Exception as problem:
+        raise ValueError(f"the graph that your function left cannot be run: {problem}") from problem
     return {
         "number returned": answer["count"],
         "kinds of nodes": kinds_of(answer["program"]["nodes"], answer["program"]["layers"]),
-        "outputs": execute(answer["program"], probe["x"]),
+        "outputs": outputs,
         "the given modules (make new ones)": answer["given"],
     }
 

@@ -51,7 +51,7 @@ READY_MADE = (
     "torch.fx.passes.*",
     "torch.nn.utils.fusion.*",
     "torch.ao.*",
-    "torch._inductor.*",
+    "torch._inductor.fx_passes.*",
     "torch._functorch.compile_utils.*",
     "torch._functorch.partitioners.*",
     "torch._C._jit_pass_*",

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import time
 import zipfile
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -82,6 +83,12 @@ def place(path, content, time=None):
 
 
 # What an entry holds, and what is collected of it.
+def with_a_name_that_is_no_utf_8(path):
+    path.mkdir()
+    (path / "a1.ipynb").write_bytes(b"F")
+    Path(os.fsdecode(os.fsencode(path) + b"/caf\xe9.txt")).write_bytes(b"x")
+
+
 TAKEN = {
     "folder": (folder(**{"a1.ipynb": "A"}), {"a1.ipynb": b"A"}),
     "upper.IPYNB": (b"D", {"a1.ipynb": b"D"}),
@@ -110,6 +117,7 @@ TAKEN = {
         folder(**{"er/still/my a1.ipynb": "E", "er/b.bin": "b"}),
         {"a1.ipynb": b"E", "b.bin": b"b"},
     ),
+    "bytes": (with_a_name_that_is_no_utf_8, {"a1.ipynb": b"F", "caf\ufffd.txt": b"x"}),
 }
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import textwrap
+import time
 
 import pytest
 import torch.nn.utils.fusion as fusion
@@ -9,6 +10,7 @@ import torch.nn.utils.fusion as fusion
 from course.grading import answers, course
 from course.grading.copies import copied
 from course.grading.judge import ODD
+from course.grading.tokens import names_in, texts_in
 
 NAME = "torch.nn.utils.fusion.fuse_conv_bn_weights"
 PATTERNS = ("torch.nn.utils.fusion.*",)
@@ -41,3 +43,17 @@ def test_no_right_answer_is_one(name):
 
 def test_half_a_function_and_code_that_python_does_not_read_are_none():
     assert copied([COPY[: len(COPY) // 2], "def ("], PATTERNS) == []
+
+
+def test_a_text_that_python_parses_for_minutes_is_read_at_once():
+    source = "import " + ".".join(["a"] * 90_000)
+    start = time.perf_counter()
+    assert copied([source], PATTERNS) == texts_in(source) == []
+    assert names_in(source) == {"import", "a"}
+    assert time.perf_counter() - start < 10
+
+
+def test_names_and_texts_are_found_without_the_parser():
+    source = "y = f(x).g + 'a\\n' f'{z}'\ndef ("
+    assert names_in(source) == {"f", "x", "def"}
+    assert "a\n" in texts_in(source)

@@ -6,6 +6,7 @@ import base64
 import json
 import pickle
 import random
+import zipfile
 
 import nbformat
 import pytest
@@ -210,8 +211,10 @@ def test_every_byte_that_reaches_the_students_code_counts(skeleton, tmp_path):
     (tmp_path / "tools.py").unlink()
     released = tmp_path.with_name(f"{tmp_path.name} released")
     released.mkdir()
+    (released / "network.safetensors").write_bytes(b"of a teacher who tried it")
     for name, more in (("tools.py", 5 + len("network.safetensors")), ("network.safetensors", 0)):
-        (released / name).write_bytes(b"of a later release")  # which never enters the box
+        with zipfile.ZipFile(released.with_suffix(".zip"), "a") as archive:
+            archive.writestr(f"a5/{name}", b"of a later release")  # which never enters the box
         assert weigh(fill(skeleton, {}), released=released) == bare + more
 
 

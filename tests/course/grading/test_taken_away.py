@@ -435,17 +435,23 @@ def unpack_bits(packed, bits, count):
 """
 
 
-def test_the_function_in_c_behind_numpys_is_taken_away_too(packing):
+@pytest.mark.parametrize("inner", ["_multiarray_umath.packbits", "listed"])
+def test_the_function_in_c_behind_numpys_is_taken_away_too(packing, inner):
     exercise, skeleton, sheets = packing
-    (row,) = rows_of(exercise, skeleton, sheets, "pack_bits", [PACKS])
-    assert row["points"] == 0 and row["refused"] and "packbits" in row["message"]
+    code = PACKS.replace("_multiarray_umath.packbits", inner)
+    (row,) = rows_of(exercise, skeleton, sheets, "pack_bits", [code])
+    assert row["points"] == 0
+    if inner != "listed":
+        assert row["refused"] and "packbits" in row["message"]
 
 
 PACKS = """
 def pack_bits(codes, bits):
-    from numpy._core import _multiarray_umath as inner
+    from numpy._core import _multiarray_umath, overrides
+    named = {one.__name__: one for one in overrides.ARRAY_FUNCTIONS}
+    listed = getattr(named.get("packbits"), "_implementation", None)
     stream = (codes[:, None] >> torch.arange(bits) & 1).to(torch.uint8).flatten().numpy()
-    return torch.from_numpy(inner.packbits(stream, None, "little"))
+    return torch.from_numpy(_multiarray_umath.packbits(stream, None, "little"))
 """
 
 
