@@ -31,7 +31,7 @@ NOBODY = Submission(nbformat.v4.new_notebook())
 MOST_NOTES_BYTES = 100_000
 # What no exercise has a use for, but all who would get round what an exercise forbids.
 ODD = re.compile(
-    r"\b(take_away|_getframe|_current_frames|gc\.get_\w+|ctypes|sys\.modules|setprofile"
+    r"\b(take_away|_getframe|_current_frames|gc\.get_\w+|ctypes|(?<!in )sys\.modules|setprofile"
     r"|__file__|find_spec|getsource|site-packages|parse_ir|audithook|cffi|__array_interface__"
     r"|ExtensionFileLoader|_thread|CompilationUnit|graph_for"
     r"|os\.(?:_exit|fork|kill)"

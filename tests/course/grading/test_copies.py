@@ -41,6 +41,11 @@ def test_no_right_answer_is_one(name):
     assert ODD.findall("\n".join(cells)) == []
 
 
+def test_to_ask_for_colab_is_nothing_odd():
+    assert ODD.findall("IN_COLAB = 'google.colab' in sys.modules") == []
+    assert ODD.findall("sys.modules['torch'] = 1") == ["sys.modules"]
+
+
 def test_half_a_function_and_code_that_python_does_not_read_are_none():
     assert copied([COPY[: len(COPY) // 2], "def ("], PATTERNS) == []
 

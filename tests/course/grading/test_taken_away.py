@@ -524,3 +524,24 @@ def test_objects_symbols_and_sources_are_out_of_reach_for_good(tmp_path):
     *refused, attempts, rest = done.stdout.splitlines()
     assert len(refused) == int(attempts) == 12, refused
     assert rest == "True my own"
+
+
+LAZY = """
+import sys, torch
+from guard import Guard
+with Guard(sys.argv[1:]) as guard:
+    torch.func.jacrev(torch.sin)(torch.ones(1))  # for the first time, so it imports
+    try:
+        exec("import torch.nn.utils.fusion as f; f.fuse_linear_bn_weights(*[None] * 7)")
+    except Exception as problem:
+        print(type(problem).__name__, guard.found)
+"""
+
+
+def test_what_torch_imports_for_itself_is_no_call_of_the_students(a1, tmp_path):
+    script = tmp_path / "lazy.py"
+    script.write_text(LAZY)
+    command = [sys.executable, script, "torch._inductor.*", *a1.assignment.items[3].forbidden]
+    env = os.environ | {"PYTHONPATH": str(Path(judge.__file__).parent)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Forbidden line 7"), done.stdout
