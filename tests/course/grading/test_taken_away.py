@@ -1,6 +1,7 @@
 """What an exercise forbids is out of reach in the box, also of code that switches the guard off."""
 
 import io
+import os
 import subprocess
 import sys
 from dataclasses import replace
