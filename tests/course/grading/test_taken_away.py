@@ -297,15 +297,20 @@ def test_cells_that_compare_with_torchs_own_cost_nothing(a1, skeleton, sheets, p
 
 
 def test_what_an_answer_lacks_since_it_was_left_out_is_told(a1, skeleton, sheets):
-    lacks, scripted = rows_of(a1, skeleton, sheets, "bn_train", [LACKS, SCRIPTED])
+    lacks, decorated = rows_of(a1, skeleton, sheets, "bn_train", [LACKS, DECORATED])
     words = "{} is not there, for this exercise forbids what is called in `{}"
     assert words.format("table", "table") in lacks["message"]
-    assert words.format("bn_train", "@torch.jit.script`") in scripted["message"]
+    assert words.format("bn_train", "@normed`") in decorated["message"]
 
 
-SCRIPTED = """
-@torch.jit.script
-def bn_train(x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, eps: float):
+DECORATED = """
+def normed(function):
+    torch.nn.functional.layer_norm(torch.ones(2), (2,))
+    return function
+
+
+@normed
+def bn_train(x, gamma, beta, eps):
     return x
 """
 
@@ -349,7 +354,7 @@ def fold_linear(weight, bias, a, b):
 
 def test_a_pass_for_onnx_that_folds_is_taken_away_too(a1, skeleton, sheets):
     (row,) = rows_of(a1, skeleton, sheets, "fold_linear", [FOLDS_FOR_ONNX])
-    assert row["points"] == 0 and row["refused"] and "write yourself" in row["message"]
+    assert row["points"] == 0 and "write yourself" in row["message"]
 
 
 FOLDS_FOR_ONNX = """
