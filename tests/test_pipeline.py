@@ -6,6 +6,9 @@ import torch
 
 from helpers import models, pipeline, quantization, training
 from helpers.data import load_cifar10
+from tests.marks import IN_CI
+
+pytestmark = IN_CI
 
 
 @pytest.fixture(scope="module")

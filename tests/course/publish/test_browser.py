@@ -183,7 +183,10 @@ def assert_equals_python(page, images, networks):
             assert page.evaluate("ask", asked) == expected(model, image), name
 
 
-@pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.slow)])
+MANY = [pytest.param(False, marks=IN_CI), pytest.param(True, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("many", MANY)
 def test_every_layer_of_every_network_is_python_s_bit_for_bit(browser, tmp_path, many):
     """One image; or fifty, noise and the extremes.
 
