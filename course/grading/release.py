@@ -15,7 +15,8 @@ from course.grading.handout import hand_out
 
 # Sources of assignments with their solutions, oracles and networks, and the code that grades them.
 NOT_FOR_STUDENTS = ("notebooks/assignments/", "course/grading/", "course/commands/grade.py",
-                    "tests/", ".ci/", "CONTRIBUTING.md", "Dockerfile", ".dockerignore")  # fmt: skip
+                    "tests/", ".ci/", "data/training/", "CONTRIBUTING.md", "Dockerfile",
+                    ".dockerignore")  # fmt: skip
 
 # Lines of README and Makefile about what an edition does not hold, each with those that continue
 # it.
