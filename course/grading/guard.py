@@ -216,7 +216,7 @@ def _replace_past_kernels():
         new, old = _refusing(last, "torch._C"), attrgetter(f"_C.{name}")(torch)
         setattr(attrgetter(owner)(torch), last, new)
         replaced[id(old)] = new
-    for module in [one for name, one in sys.modules.items() if name.startswith("torch.")]:
+    for module in [one for name, one in sys.modules.items() if name.partition(".")[0] == "torch"]:
         names = vars(module)
         for name in [n for n, value in names.items() if id(value) in replaced]:
             names[name] = replaced[id(names[name])]

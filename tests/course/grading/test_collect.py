@@ -82,13 +82,13 @@ def place(path, content, time=None):
         os.utime(each, (time, time))
 
 
-# What an entry holds, and what is collected of it.
 def with_a_name_that_is_no_utf_8(path):
     path.mkdir()
     (path / "a1.ipynb").write_bytes(b"F")
     Path(os.fsdecode(os.fsencode(path) + b"/caf\xe9.txt")).write_bytes(b"x")
 
 
+# What an entry holds, and what is collected of it.
 TAKEN = {
     "folder": (folder(**{"a1.ipynb": "A"}), {"a1.ipynb": b"A"}),
     "upper.IPYNB": (b"D", {"a1.ipynb": b"D"}),

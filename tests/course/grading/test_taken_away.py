@@ -551,3 +551,28 @@ def test_what_torch_imports_for_itself_is_no_call_of_the_students(a1, tmp_path):
     env = os.environ | {"PYTHONPATH": str(Path(judge.__file__).parent)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Forbidden line 7"), done.stdout
+
+
+PAST = """
+import sys, torch
+from operator import attrgetter
+from guard import PAST_KERNELS, take_away
+olds = [attrgetter(f"_C.{name}")(torch) for name in PAST_KERNELS]
+take_away(("torch.*batch_norm*",))
+modules = [module for name, module in sys.modules.items() if name.startswith("torch")]
+values = [value for module in modules for value in vars(module).values()]
+print(sum(value is old for value in values for old in olds))
+library = torch._C._dispatch_library("IMPL", "aten", "CPU", "", 0)
+library.impl("relu", "CPU", lambda x: "replaced", False)
+library.reset()  # which would bring back what was replaced
+try:
+    torch.relu(torch.ones(1))
+except Exception:
+    print("still replaced")
+"""
+
+
+def test_no_way_past_the_kernels_is_named_anywhere_and_none_comes_back():
+    folder, command = Path(judge.__file__).parent, [sys.executable, "-c", PAST]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["0", "still replaced"]
