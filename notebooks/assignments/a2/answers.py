@@ -403,6 +403,8 @@ def remove_identities(graph_module):
 #   `return removed` -> `[graph_module.graph.erase_node(n) for n in
 #   reversed(list(graph_module.graph.nodes)) if not n.users and n.op == "call_method" and
 #   n.target[-1] != "_"]; return removed`
+# - a dropout made with inplace=True stays: `not module.training` ->
+#   `not module.training and not module.inplace`
 
 
 # %% merge_repeats right: compares pairs

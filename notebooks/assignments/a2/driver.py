@@ -104,7 +104,8 @@ def _layer(layer):
         bn.running_mean, bn.running_var = layer["running_mean"], layer["running_var"]
         return bn.train(layer["training"])
     if kind == "dropout":
-        return nn.Dropout(layer.get("p", 0.5)).train(layer["training"])
+        dropout = nn.Dropout(layer.get("p", 0.5), layer.get("inplace", False))
+        return dropout.train(layer["training"])
     return {"relu": nn.ReLU, "identity": nn.Identity}[kind]().train(layer["training"])
 
 

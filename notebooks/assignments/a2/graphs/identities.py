@@ -14,6 +14,7 @@ def identity_edges(rng):
     return [
         asleep(dropout_in_training(rng)),
         dropouts_of_nothing(rng),
+        dropout_in_place(rng),
         modules_within_modules(rng),
         beside_all_kinds(rng),
         read_in_the_third_place(rng),
@@ -60,6 +61,12 @@ def dropouts_of_nothing(rng):
     layers |= {"r": DROPOUT | {"p": 1.0}}
     nodes = "x input; a function mul x $; p layer p a; q layer q p; r layer r q; out output r"
     return case(rng, "dropouts of probability 0 and 1", layers, nodes, removed=[*"qr"])
+
+
+def dropout_in_place(rng):
+    layers = {"p": DROPOUT | {"inplace": True}, "q": ACTIVE_DROPOUT | {"inplace": True}}
+    nodes = "x input; a function mul x $; p layer p a; q layer q p; out output q"
+    return case(rng, "dropouts made with inplace=True", layers, nodes, removed=["p"])
 
 
 def two_inputs_and_a_branch(rng):
