@@ -121,7 +121,7 @@ def formula(latex: str, display: str) -> str:
     return ElementTree.tostring(tree, encoding="unicode")
 
 
-HINT = "first hint"
+HINT = "hint"
 MOST_SHOWN = 3000  # characters of an input or an answer
 DATE = "%Y-%m-%d %H:%M %Z"
 LEFT_EMPTY = "No response."  # what nbgrader says of a written answer
@@ -233,7 +233,7 @@ def _numbers(exercise: Exercise) -> dict[str, str]:
 
 
 def _table(scores: dict, result: dict, numbers: dict[str, str]) -> str:
-    """The points of each exercise, then why any were lost."""
+    """The points of each exercise, then why any were lost and what was measured."""
     rows, reasons = [], []
     for name, row in scores.items():
         if name == "late penalty":
@@ -251,15 +251,18 @@ def _table(scores: dict, result: dict, numbers: dict[str, str]) -> str:
         rows.append(f'<tr><th scope="row">{label}</th><td>{points}</td></tr>')
     head = '<thead><tr><th scope="col">Exercise</th><th scope="col">Points</th></tr></thead>'
     table = f"<h2>Points</h2><table>{head}<tbody>{''.join(rows)}</tbody></table>"
-    return table + "<h2>What was lost and why</h2>" * bool(reasons) + "".join(reasons)
+    return table + "<h2>What was found</h2>" * bool(reasons) + "".join(reasons)
 
 
 def _reason(row: dict, item: dict) -> str:
-    """Why points were lost, and what a teacher wrote; empty where there is nothing to say."""
-    if row["points"] == row["of"]:
-        item = {}  # the points may have been given by hand
+    """Why points were lost or what was measured, and what a teacher wrote; empty where there is
+    nothing to say.
+    """
+    kind = ' class="lost"'
+    if row["points"] == row["of"]:  # the points may have been given by hand
+        kind, item = "", {"message": item["message"]} if item.get("measured") else {}
     message = item.get("message", "")
-    lines = [f'<p class="lost">{_with_code(message)}</p>'] if message else []
+    lines = [f"<p{kind}>{_with_code(message)}</p>"] if message else []
     if row["comment"] and not (row["waiting"] and row["comment"] == LEFT_EMPTY):
         lines.append(_comment(row["comment"]))  # what waits may stand in a cell of the student's
     lines += [f"<p>{html.escape(text)}</p>" for text in _cases(item.get("cases", []))]

@@ -213,9 +213,9 @@ def _award(sheet: Sheet, given: Given, by_case: list[tuple[Case, Verdict]]) -> V
 
 def _shown(sheet: Sheet, given: Given, verdict: Verdict) -> dict[str, str]:
     """The case that a lost point is told of: what went in, what was expected, what came, and the
-    first hint.
+    hint.
     """
-    hint = {"first hint": sheet.item.nudge or sheet.item.hint}
+    hint = {"hint": sheet.item.hint}
     elsewhere = wire.is_of_form(verdict.message) or "its cell raised" in verdict.message
     shown = {} if elsewhere else hint
     place = next(
@@ -235,8 +235,11 @@ def _shown(sheet: Sheet, given: Given, verdict: Verdict) -> dict[str, str]:
 def brief(tree: Tree, most: int = 12) -> str:
     """A tree of data in a few words: the first numbers of everything."""
     if isinstance(tree, torch.Tensor):
+        first = tree.flatten()[: most + 1].tolist()
         form = ".5g" if tree.is_floating_point() else ""
-        numbers = [f"{number:{form}}" for number in tree.flatten()[: most + 1].tolist()]
+        numbers = [f"{number:{form}}" for number in first]
+        if len({*numbers}) == 1 < len({*first}):  # they differ in later digits alone
+            numbers = [f"{number:.12g}" for number in first]
         shape = f"{tuple(tree.shape)} " if tree.ndim else ""
         return shape + ", ".join([*numbers[:most], *["..."][: len(numbers) - most]])
     if isinstance(tree, dict):

@@ -21,6 +21,7 @@ MOST_TEXT_BYTES = (
     4 * 2**20
 )  # of the structure, which takes twenty times as much memory once it is parsed
 MOST_PARTS = 20_000
+MISNAMED = " (keep the exercise's names of arguments)"
 _MARK = "tensor number"
 
 
@@ -93,7 +94,7 @@ def described(problem: BaseException, student: dict[str, Any]) -> str:
     kind = [type(problem).__name__] * (not isinstance(problem, WireError))
     words = ": ".join(filter(None, [*kind, str(problem)]))
     if "unexpected keyword argument" in words:
-        words += " (keep the exercise's names of arguments)"
+        words += MISNAMED
     return words[:300] + (f", in the line `{shortened(line)}`{place}" if line else "")
 
 

@@ -127,7 +127,7 @@ def test_a_file_that_is_missing_is_asked_for_and_its_cell_goes_by_the_exercise(r
     result = result_of(A1, sources, {}, items=["fold_conv"])
     row = result["items"]["fold_conv"]
     assert "No module named 'tools' (a file of your own has to be handed in, too)" in row["message"]
-    assert "first hint" not in row.get("shown", {})  # it would speak of the exercise
+    assert "hint" not in row.get("shown", {})  # it would speak of the exercise
     assert any("the cell of fold_conv raised" in note for note in result["notes"]), result["notes"]
 
 

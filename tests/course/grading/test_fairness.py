@@ -353,6 +353,7 @@ def test_check_says_it_at_once_with_the_line_and_helps_in_steps(room):
     text += "def fold_conv(weight, bias, a, b):\n    weight + 1\n" + "check('fold_conv')\n" * 2
     text += "def bn_affine(gamma, beta, mean, var, eps):\n    a = (gamma / (var + eps)).float()\n"
     text += "    return a, a\n" + "check('bn_affine')\n" * 2
+    text += "def fold_conv(kernel, bias, a, b):\n    return 1\n" + "check('fold_conv')\n"
     text += "def fold_conv(weight, bias, a, b):\n    raise NotImplementedError()\n"
     text += "def fold_model(model):\n    return fold_conv(1, 2, 3, 4)\ncheck('fold_model')\n"
     (bundle / "script.py").write_text(text)
@@ -371,8 +372,9 @@ def test_check_says_it_at_once_with_the_line_and_helps_in_steps(room):
     )
     assert "Hint: Output channels" in third and "expected" not in third and "expected" in fourth
     assert "grading ends it after 0 s" in slow and "grading ends" not in fourth
-    assert len(formal) == 4 and not any("int:" in one for one in formal)  # hints are on content
+    assert len(formal) == 5 and not any("int:" in one for one in formal)  # hints are on content
     assert "is a return missing?" in formal[0] and "it is in torch.float32" in formal[3]
+    assert "keep the exercise's names" in formal[4]
 
 
 def said_by(bundle, text):

@@ -173,6 +173,14 @@ def test_what_is_cut_off_says_so():
     assert "7" * 3000 + "</code>" in told[3000] and "7" * 3000 + "...</code>" in told[3001]
 
 
+def test_what_was_measured_is_told_with_full_points_too():
+    row = {"points": 30.0, "of": 30.0, "comment": "", "waiting": False}
+    item = {"message": "79.2% right with 17,858 bytes", "shown": {"hint": "Smaller."}}
+    assert feedback._reason(row, item) == ""  # the points were given by hand
+    told = feedback._reason(row, item | {"measured": {"bytes": 17_858}})
+    assert "17,858 bytes" in told and "Smaller" not in told and "lost" not in told
+
+
 def test_where_a_share_is_earned_no_case_is_called_wrong():
     assert feedback._cases([["first", 0.25], ["second", 0.3]]) == []
 

@@ -109,7 +109,7 @@ def test_the_demonstration_class_from_end_to_end(room, a1):
         assert "<script" not in page and "_oracle" not in page and room.secret not in page, student
         assert str(room.folder) not in page
     assert "took longer than 10 s" in pages["hugo"] and "not valid JSON" in pages["mona"]
-    assert "first hint" in pages["dora"] and "first hint" not in pages["mona"]
+    assert "<b>hint</b>" in pages["dora"] and "<b>hint</b>" not in pages["mona"]
     assert "waiting" in pages["ada"] and "<math" in pages["ada"]
     files = export.export(room, ["a1"], pseudonyms=True)
     wide = pd.read_csv(files[1])
