@@ -150,17 +150,18 @@ def write_all(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> 
 
 def write_for_moodle(room: Classroom, exercise: Exercise) -> Path | None:
     """Put the pages of hand-ins that came in Moodle's folders into a zip file that Moodle takes
-    back; None where no hand-in did.
+    back; None where no hand-in did, and then none is left of earlier ones.
     """
     name, data = exercise.assignment.name, io.BytesIO()
+    path = room.folder / "feedback" / f"{name}_moodle.zip"
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for student, folder in collect.moodle_folders(room, name).items():
             page = room.folder / "feedback" / name / f"{student}.html"
             if page.exists():
                 archive.write(page, Path(folder, f"{name}.html"))
     if not archive.namelist():
+        path.unlink(missing_ok=True)
         return None
-    path = room.folder / "feedback" / f"{name}_moodle.zip"
     write(path, data.getvalue())
     return path
 

@@ -488,7 +488,10 @@ def test_hidden_names_are_told_from_namesakes(room, incoming):
 
 def test_pages_go_back_in_the_folders_that_moodle_made_and_nothing_else_does(room, incoming, a1):
     entry = "{}_{}_assignsubmission_file_"
+    former = room.folder / "feedback" / "a1_moodle.zip"
+    write(former, b"of an earlier download")
     assert collect(room, "a1") == [] and feedback.write_for_moodle(room, a1) is None
+    assert not former.exists()
     for number, name in enumerate(("Ada L", "Zoë " + "Z" * 90, "Not Graded"), 11):
         place(incoming / entry.format(name, number), folder(**{"a1.ipynb": name}))
     place(incoming / "eve.ipynb", b"E")
