@@ -96,8 +96,7 @@ class Guard(TorchFunctionMode):
     def _see(self, frame, event, argument):
         """See a call of a Python function."""
         if event == "call":
-            module, code = frame.f_globals.get("__name__"), frame.f_code
-            module = module if type(module) is str else ""  # no code of others runs in here
+            code, module = frame.f_code, _module_of(frame.f_code, frame.f_globals)
             self._judge(f"{module}.{code.co_qualname}", frame)
             if not module.startswith("torch.") and len(code.co_names) >= MANY_NAMES:
                 self._judge(self.bodies.get(_body(code), ""), frame, "is in a copy of")
@@ -119,6 +118,24 @@ def _matches(name, patterns):
     return _any_of(patterns).match(name) is not None
 
 
+def _module_of(code, names):
+    """The module of a function: that of its file, whatever it was imported as."""
+    if library := library_module(code.co_filename):
+        return library
+    name = names.get("__name__")
+    return name if type(name) is str else ""  # no code of others runs in here
+
+
+@lru_cache(None)
+def library_module(file):
+    """The name of the library module whose code a file holds; empty for other files."""
+    for library in reversed(LIBRARIES):  # the first holds the others
+        if file.startswith(library):
+            path = file[len(library) + 1 :].removesuffix(".py")
+            return path.replace("/", ".").removesuffix(".__init__")
+    return ""
+
+
 @lru_cache  # all objects of the process are looked through
 def functions_of(patterns):
     """The Python functions whose full names match a pattern, each after its name."""
@@ -128,7 +145,8 @@ def functions_of(patterns):
     found = []
     for function in gc.get_objects():
         if type(function) is types.FunctionType:
-            name = f"{function.__globals__.get('__name__')}.{function.__code__.co_qualname}"
+            code = function.__code__
+            name = f"{_module_of(code, function.__globals__)}.{code.co_qualname}"
             if _matches(name, patterns):
                 found.append((name, function))
     return found
@@ -165,15 +183,16 @@ def _where(frame):
     return f"line {frame.f_lineno}{place}{f' ({text})' if text else ''}"
 
 
-def take_away(patterns):
+def take_away(patterns, anew=False):
     """Make library functions raise an error in this process, by whatever way they are reached.
 
-    Called again, it takes away those of modules that were imported since.
+    Called again, it takes away those of modules that were imported since. `anew`: some may have
+    come that `sys.modules` does not tell of.
     """
     patterns = tuple(patterns)
     packages = {pattern.partition(".")[0] for pattern in patterns}
     modules = {name for name in sys.modules if name.partition(".")[0] in packages}
-    if not patterns or _looked_through.get(patterns) == modules:
+    if not patterns or (_looked_through.get(patterns) == modules and not anew):
         return
     if patterns in _looked_through:
         functions_of.cache_clear()

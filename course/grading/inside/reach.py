@@ -6,11 +6,12 @@ Python tells a hook of such attempts, and no code can take the hook back.
 
 import errno
 import importlib.machinery
+import importlib.util
 import linecache
 import os
 import sys
 
-from guard import LIBRARIES, functions_of
+from guard import LIBRARIES, functions_of, library_module
 
 STANDARD = LIBRARIES[0]  # Python's own library, within which the others may lie
 
@@ -33,7 +34,10 @@ def keep_out_of_reach(packages):
     """From now on refuse to list objects, to look up symbols of C, to load compiled code that was
     handed in, to import what no exercise needs, and to read the code of these packages, unless
     they do so themselves.
+
+    Returns a list that will hold the files of theirs that are imported from now on.
     """
+    imported = []
     ours = functions_of.__wrapped__.__code__
     folders = [os.path.join(library, package, "") for library in LIBRARIES for package in packages]
     code = (*folders, *(os.path.join(os.path.realpath(folder), "") for folder in folders))
@@ -42,7 +46,9 @@ def keep_out_of_reach(packages):
         if event in OBJECTS:
             refused = _frame(1).f_code is not ours
         elif event == "open" and is_code(arguments[0]):
-            refused = not (is_import(_frame(1)) or asks_for_itself(_frame(1)))
+            frame, path = _frame(1), os.fsdecode(arguments[0])
+            refused = not (is_import(frame, path) or asks_for_itself(frame))
+            imported.append(path)
         elif event in ("import", "ctypes.dlopen"):
             refused = is_needless(arguments[0]) or is_foreign(*arguments[:2])
         else:
@@ -80,6 +86,7 @@ def keep_out_of_reach(packages):
 
     linecache.clearcache()  # what torch has read while it was imported
     sys.addaudithook(refuse)
+    return imported
 
 
 def is_needless(module):
@@ -92,10 +99,11 @@ def is_from_a_file(module):
     return isinstance(getattr(module, "__file__", None), str)
 
 
-def is_import(frame):
-    """Whether a frame, and those that called it, are those of an import."""
+def is_import(frame, path):
+    """Whether a frame, and those that called it, import the module of this file, by its name."""
     for code in IMPORTING:
         if frame is None or frame.f_code is not code:
             return False
-        frame = frame.f_back
-    return True
+        frame, inner = frame.f_back, frame
+    source = importlib.util.source_from_cache(path) if path.endswith(".pyc") else path
+    return sys.modules.get(library_module(source)) is inner.f_locals["module"]

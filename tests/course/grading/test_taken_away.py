@@ -326,6 +326,41 @@ def test_functions_written_in_python_are_taken_away_too(a1, skeleton, sheets):
     assert row["points"] == 0 and "write yourself" in row["message"]
 
 
+IMPORTED_ANEW = """
+import importlib.util
+import sys
+import torch
+def copied(name):
+    file = torch.__file__.replace("__init__", "nn/utils/fusion")
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+{before}
+def fold_conv(weight, bias, a, b):
+    {first}
+    zero = torch.zeros_like(a)
+    return fusion.fuse_conv_bn_weights(weight, bias, zero, zero + 1, 0.0, a, b)
+"""
+ANEW = {
+    "by another name": {"before": 'fusion = copied("own")', "first": ""},
+    "a second time": {
+        "before": """
+known = sys.modules.pop("torch.nn.utils.fusion", None)
+import torch.nn.utils.fusion as fusion
+sys.modules["torch.nn.utils.fusion"] = known""",
+        "first": "sys.setprofile(None)",
+    },
+    "while it answers": {"before": "", "first": 'sys.setprofile(None); fusion = copied("own")'},
+}
+
+
+@pytest.mark.parametrize("how", ANEW)
+def test_a_module_that_is_imported_anew_computes_for_no_answer(a1, skeleton, sheets, how):
+    (row,) = rows_of(a1, skeleton, sheets, "fold_conv", [IMPORTED_ANEW.format(**ANEW[how])])
+    assert row["points"] == 0, row["message"]
+
+
 @pytest.mark.filterwarnings("ignore:.torch.jit:FutureWarning")
 def test_a_pass_of_torchscript_that_folds_is_taken_away_too(a1, skeleton, sheets):
     pair = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1, eps=0.0)).double().eval()
