@@ -14,8 +14,10 @@ before it, or of layer i, counted from 0, where it says "from": i.
 """
 
 import contextlib
+import json
 import math
 import operator
+import zlib
 from pathlib import Path
 
 import safetensors.torch
@@ -24,6 +26,7 @@ import torch.nn.functional as F
 from torch import nn
 
 FILE = "network.safetensors"
+NOTEBOOK = "a5.ipynb"
 FOLDER = Path.cwd()  # that of the notebook, which imports this first
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 TARGET_ACCURACY, FULL_ACCURACY = 0.65, 0.75
@@ -191,22 +194,37 @@ def view_network(answer, probe):
     return predict(answer, probe["images"])
 
 
+def saved_code_bytes():
+    """The packed bytes of the student's cells, as the notebook was saved last."""
+    path = FOLDER / NOTEBOOK
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"] if path.exists() else []
+    own = [
+        "".join(cell["source"])
+        for cell in cells
+        if cell["cell_type"] == "code" and not cell["metadata"].get("nbgrader", {}).get("locked")
+    ]
+    return len(zlib.compress("\n".join(own).encode(), 9))
+
+
 def score_network(expected, observed, submitted_bytes=None):
     """The share of the points, in words, and what was measured.
 
-    Without a number of bytes the file alone counts.
+    Without a number of bytes those of the network and of the notebook's code count.
     """
-    size = Path(FILE).stat().st_size if submitted_bytes is None else submitted_bytes
+    size, at_home = submitted_bytes, ""
+    if size is None:
+        code = saved_code_bytes()
+        size = Path(FILE).stat().st_size + len(FILE) + code
+        at_home = f" ({code:,} of these bytes are code in {NOTEBOOK}, as you saved it last;"
+        at_home += " other files of your own will count, too)"
     if not isinstance(observed, torch.Tensor) or observed.shape != expected.shape:
         return 0.0, "the network does not give one class for each image", {}
     accuracy = (observed == expected).double().mean().item()
     share = earned(accuracy, size)
     words = (
         f"{accuracy:.1%} of {len(expected)} images right with {size:,} bytes earn {share:.1%} of"
-        " the points"
+        f" the points{at_home}"
     )
-    if submitted_bytes is None:
-        words += " (the bytes of your code will count, too)"
     return share, words, {"accuracy": accuracy, "bytes": size}
 
 

@@ -19,6 +19,7 @@ from course.__main__ import main
 from course.grading import answers, course
 from course.grading.answers import fill
 from course.grading.guard import Forbidden, Guard
+from course.grading.intake import packed_bytes
 from tests.course.grading import trying
 
 EXERCISES = {name: course.load(name) for name in ("a1", "a4", "a5")}
@@ -401,6 +402,7 @@ def test_check_names_an_output_that_was_removed(released, tmp_path):
 def test_check_of_a_network_names_another_file_and_calls_a_share_no_mistake(released, tmp_path):
     exercise, bundle = EXERCISES["a5"], tmp_path / "a5"
     shutil.copytree(released("a5").folder / "released" / "a5", bundle)
+    own = [cell for cell in nbformat.read(bundle / "a5.ipynb", 4).cells if cell.cell_type == "code"]
     (whole,) = trying.handed_in(exercise).values()
     larger = safetensors.torch.load(whole) | {"unused": torch.zeros(8_000, dtype=torch.uint8)}
     (bundle / "mine.safetensors").write_bytes(safetensors.torch.save(larger))
@@ -414,3 +416,5 @@ def test_check_of_a_network_names_another_file_and_calls_a_share_no_mistake(rele
     assert "network.safetensors is not beside the notebook; there is mine.safetensors" in missing
     assert share.startswith("network: it works on the visible inputs. ")
     assert 20 < int(re.search(r"earn (\d+)\.\d% of", share).group(1)) < 100
+    cells = [cell["source"] for cell in own if not cell["metadata"]["nbgrader"]["locked"]]
+    assert f"({packed_bytes(cells):,} of these bytes are code in a5.ipynb" in share
