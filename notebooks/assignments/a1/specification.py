@@ -599,7 +599,6 @@ ITEMS = (
         "Multiply the formula out: what stands before y, and what is left when y is 0?",
         "In evaluation BatchNorm is a y + b per channel; "
         "look at eps, the square root, and missing gamma or beta",
-        forbidden=(),
     ),
     _item(
         "update_statistics",

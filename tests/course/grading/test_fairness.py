@@ -139,6 +139,11 @@ def test_a_call_by_any_name_earns_nothing_in_this_exercise_and_those_that_use_it
 
 
 FORBIDDEN_CALLS = [
+    (
+        "a1",
+        "bn_affine",
+        "nn.utils.fusion.fuse_conv_bn_weights(x, None, *[torch.ones(2)] * 2, 0.0, None, None)",
+    ),
     ("a1", "bn_train", "torch.nn.functional.batch_norm(x, None, None, training=True)"),
     ("a1", "bn_train", "nn.BatchNorm2d(3)(x)"),
     ("a1", "bn_train", "torch.batch_norm(x, None, None, None, None, True, 0.1, 1e-5, False)"),
