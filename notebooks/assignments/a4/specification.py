@@ -54,6 +54,7 @@ def _range_case(label, low, high, bits):
 
 JUST_BELOW_HALF_WAY = math.nextafter(-131.5 * 0.625, 0)
 LONG_SCALE = 923_542_545_135
+UNEVEN = 49 / 64  # its inverse is not exact
 
 
 def _range_cases(rng):
@@ -70,6 +71,10 @@ def _range_cases(rng):
             "a zero point half-way, divided once by the scale",
             *(-179.5 * LONG_SCALE, 75.5 * LONG_SCALE, 8),
         ),
+        _range_case(
+            "a zero point of 13.5, divided once by the scale",
+            *(-13.5 * UNEVEN, 241.5 * UNEVEN, 8),
+        ),
     ]
 
 
@@ -79,7 +84,7 @@ def _range_edges(rng):
     bits = [_one_of(rng, 3, 5, 6, 7, 10, 11, 13) for _ in range(6)]
     tiny, huge = _power_of_ten(rng, -60, -48), _power_of_ten(rng, 20, 30)
     near = _power_of_ten(rng, -7, -4)
-    uneven = 49 / 64 * power  # its inverse is not exact
+    uneven = UNEVEN * power
     return [
         _range_case("a zero point of 13.5, uneven", -13.5 * uneven, 241.5 * uneven, 8),
         _range_case("a range above zero", start, 3 * start, bits[0]),
