@@ -205,23 +205,25 @@ def _by_case(sheet: Sheet, given: Given, submitted_bytes: int) -> list[tuple[Cas
 
 
 def _award(sheet: Sheet, given: Given, by_case: list[tuple[Case, Verdict]]) -> Verdict:
-    """What an item earns: as much as its worst case."""
+    """What an item earns: as much as its worst case; of equal ones the lower accuracy is told."""
     if isinstance(given, Verdict):
         return given
-    return combine(sheet.item, [verdict for _, verdict in by_case])
+    verdicts = [verdict for _, verdict in by_case]
+    verdicts.sort(key=lambda verdict: verdict.measured.get("accuracy", 0.0))
+    return combine(sheet.item, verdicts)
 
 
 def _shown(sheet: Sheet, given: Given, verdict: Verdict) -> dict[str, str]:
     """The case that a lost point is told of: what went in, what was expected, what came, and the
     hint.
     """
-    hint = {"hint": sheet.item.hint}
-    elsewhere = wire.is_of_form(verdict.message) or "its cell raised" in verdict.message
-    shown = {} if elsewhere else hint
+    message = verdict.message
     place = next(
-        (i for i, case in enumerate(sheet.cases) if verdict.message.startswith(f"{case.label}: ")),
-        None,
+        (i for i, case in enumerate(sheet.cases) if message.startswith(f"{case.label}: ")), None
     )
+    # A hint speaks of what is computed, so it would mislead where something else is wrong.
+    elsewhere = wire.is_of_form(message) or wire.MISNAMED in message or "its cell raised" in message
+    shown = {} if place is None or elsewhere else {"hint": sheet.item.hint}
     if place is None or not sheet.cases[place].inputs:
         return shown
     expected = sheet.expected[place]
@@ -238,7 +240,7 @@ def brief(tree: Tree, most: int = 12) -> str:
         first = tree.flatten()[: most + 1].tolist()
         form = ".5g" if tree.is_floating_point() else ""
         numbers = [f"{number:{form}}" for number in first]
-        if len({*numbers}) == 1 < len({*first}):  # they differ in later digits alone
+        if len({*numbers}) < len({*first}):  # some differ in later digits alone
             numbers = [f"{number:.12g}" for number in first]
         shape = f"{tuple(tree.shape)} " if tree.ndim else ""
         return shape + ", ".join([*numbers[:most], *["..."][: len(numbers) - most]])

@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import builtins
 import importlib.machinery
 import importlib.util
 import json
@@ -178,7 +179,9 @@ class Notebook:
         weakref.finalize(self, self.loop.close)
         shell = Shell(self)
         self.namespace |= {"get_ipython": lambda: shell, "display": display}
-        self.namespace |= {"In": [""], "Out": {}}  # what IPython keeps is looked at, not used
+        # What IPython keeps is looked at, not used.
+        self.namespace |= {"In": [""], "Out": {}, "_": "", "__": "", "___": ""}
+        self.namespace["__builtins__"] = builtins  # a module, as at home
         IPython.get_ipython = self.namespace["get_ipython"]
         paths = [Path(path).resolve() for path in sys.path if path]
         libraries = [path for path in paths if not folder.resolve().is_relative_to(path)]

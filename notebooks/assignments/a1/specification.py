@@ -608,7 +608,8 @@ ITEMS = (
         _update_edges,
         "Take one channel: which values are its batch? Is their variance divided by n or by n - 1? "
         "Which side does momentum weigh?",
-        "Look at which variance is kept, over which axes, and which side momentum weighs",
+        "Look at which variance is kept, over which axes, and which side momentum weighs; "
+        "subtract the mean before you square, or large values lose their digits",
         forbidden=(),
     ),
     _item(
@@ -618,7 +619,8 @@ ITEMS = (
         _train_oracle,
         _train_edges,
         "Compare with the formula of exercise 1: where do the mean and the variance come from now?",
-        "Look at which variance normalises, where eps stands, and along which axis gamma lies",
+        "Look at which variance normalises, where eps stands, and along which axis gamma lies; "
+        "subtract the mean before you square, or large values lose their digits",
         forbidden=NORMS,
     ),
     _item(

@@ -43,6 +43,8 @@ def ways(cells, functions):
     imports = {name: f"from own.tools import {function}" for name, function in functions.items()}
     first = next(iter(functions))
     yield "a class before its import", {first: f"{DECORATED}\n{cells[first]}"}, {}, IMPORTED
+    shell = "assert _ == '' and __builtins__.len(In)"
+    yield "names of IPython", {first: f"{shell}\n{cells[first]}"}, {}, ""
     yield "a module in a folder", imports, {"own/tools.py": text}, ""
     pause = (
         "import asyncio, threading\n"

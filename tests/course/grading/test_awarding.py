@@ -15,7 +15,7 @@ from course.grading.intake import Submission, empty
 from course.grading.job import Place
 from course.grading.wire import MOST_BYTES, MOST_PARTS, MOST_TEXT_BYTES, WireError, decode, encode
 from helpers.checks.compare import Tolerance, difference
-from helpers.checks.specification import Assignment, Case, Item
+from helpers.checks.specification import Assignment, Case, Item, Verdict
 
 
 def _case(label):
@@ -267,4 +267,16 @@ def test_a_dictionary_in_an_input_is_seen_to_end():
 def test_numbers_that_look_alike_are_shown_with_more_digits():
     x = torch.tensor([1e6, 1e6 + 1.25, 1e6 + 2], dtype=torch.float64)
     assert judge.brief(x) == "(3,) 1000000, 1000001.25, 1000002"
+    assert judge.brief(torch.cat([torch.zeros(1), x])) == "(4,) 0, 1000000, 1000001.25, 1000002"
     assert judge.brief(torch.full((2,), 1e6)) == "(2,) 1e+06, 1e+06"
+
+
+def test_of_equal_shares_the_lower_accuracy_is_told(award):
+    accuracies = iter((0.9, 0.8))
+
+    def score(expected, answer, submitted_bytes):
+        accuracy = next(accuracies)
+        return Verdict(1.0, f"{accuracy}", {"accuracy": accuracy})
+
+    row, _ = award(lambda sheet: {"answers": sheet.expected, "problem": None}, score=score)
+    assert row["measured"] == {"accuracy": 0.8} and row["message"].endswith("0.8")
