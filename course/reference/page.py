@@ -32,6 +32,7 @@ FILES = {
     "pruning_unstructured.csv": "python -m course.benchmarks.pruning_unstructured",
     "tiny_rounding.csv": "python -m course.benchmarks.tiny_rounding",
     "wild.csv": "python -m course.benchmarks.wild --package PACKAGE",
+    "peers.csv, peers_speed.csv": "python -m course.benchmarks.peers [--speed]",
     "published.csv": "written by hand, with sources",
     "README.md, chart.svg, chart-dark.svg, and the first screen of the course's README": (
         "python -m course results"

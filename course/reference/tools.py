@@ -10,7 +10,8 @@ import pandas as pd
 from course.benchmarks import wild_steps
 from course.benchmarks.wild import COUNTED
 from course.benchmarks.wild_rivals import NEEDED
-from course.reference.table import FOLDER, as_markdown
+from course.reference import jobs
+from course.reference.table import FOLDER, RESULTS, as_markdown, load, speeds
 
 QUANTIZED = (
     "**8 bits.** *dense*, quantized by each tool with the same calibration images ({draws} draws of"
@@ -26,6 +27,13 @@ WILD = (
     " is the share of those four. *optimize* takes the better of its two routes; the last four rows"
     " are other tools, on the same networks."
 )
+PEERS = (
+    "**Small networks of others**, trained from random weights by the schedule of *fast*: the same"
+    " teacher, views of the images and {epochs} epochs. *fast* had a start that they lack, being"
+    " cut from a trained network. Milliseconds are those of ONNX Runtime, for 1 and for 128 images,"
+    " with the faster of the float32 and the int8 file: medians ± half the"
+    " interquartile range, all in one run ({device}, {threads} threads)."
+)
 
 
 def sections(folder: Path = FOLDER) -> list[str]:
@@ -40,6 +48,7 @@ def sections(folder: Path = FOLDER) -> list[str]:
         as_markdown(pruned(quality)),
         WILD,
         as_markdown(wild(pd.read_csv(folder / "wild.csv"))),
+        *peer_section(pd.read_csv(folder / "peers.csv"), speeds(folder / "peers_speed.csv")),
     ]
 
 
@@ -74,3 +83,30 @@ def wild(rows: pd.DataFrame) -> pd.DataFrame:
     counts = counts.reindex(index=steps, columns=COUNTED, fill_value=0)
     share = counts.right / counts.sum(axis=1)
     return counts.assign(**{"right %": share.map("{:.1%}".format)}).reset_index(names="step")
+
+
+def peer_section(trained: pd.DataFrame, times: pd.DataFrame) -> list[str]:
+    """What was trained and timed, and how."""
+    fast, first = jobs.read("reference").jobs["fast"], times.iloc[0]
+    how = {"epochs": fast.settings["epochs"], "device": first.device, "threads": first.threads}
+    ours = load(RESULTS).set_index("name").loc["fast"]
+    return [PEERS.format(**how), as_markdown(peers(trained, times, ours))]
+
+
+def peers(trained: pd.DataFrame, times: pd.DataFrame, fast: pd.Series) -> pd.DataFrame:
+    """`fast` beside small networks of others, the most accurate first."""
+    ours = {"network": "fast", "parameters": fast.params, "macs": fast.macs, "test": fast.accuracy}
+    rows = pd.concat([pd.DataFrame([ours]), trained]).sort_values("test", ascending=False)
+    fastest = times.sort_values("median_ms").drop_duplicates(["name", "batch"])
+    fastest["ms"] = [f"{row.median_ms:.2f} ± {row.iqr_ms / 2:.2f}" for row in fastest.itertuples()]
+    ms = fastest.pivot_table("ms", "name", "batch", aggfunc="first").loc[rows.network]
+    return pd.DataFrame(
+        {
+            "network": rows.network,
+            "test accuracy": rows.test.map("{:.2%}".format),
+            "parameters": rows.parameters.astype(int).map("{:,}".format),
+            "multiply-adds": rows.macs.astype(int).map("{:,}".format),
+            "1 image": ms[1].to_numpy(),
+            "128 images": ms[128].to_numpy(),
+        }
+    )

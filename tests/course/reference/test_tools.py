@@ -35,3 +35,25 @@ def test_pruned_networks_are_compared_at_what_they_cost():
     found = tools.pruned(pd.DataFrame(rows)).set_index("tool")
     assert list(found.loc["ours"]) == ["1,001", "11", "92.00%", "90.00%", "94.00%"]
     assert list(found.index) == ["ours", "theirs"]
+
+
+def test_small_networks_of_others_stand_beside_fast_with_what_they_take():
+    trained = pd.DataFrame(
+        {"network": ["wide", "thin"], "parameters": [2000, 30], "macs": [9, 8], "test": [0.95, 0.8]}
+    )
+    rows = [
+        {
+            "name": name,
+            "engine": f"ONNX Runtime {kind}",
+            "batch": batch,
+            "median_ms": slow + ms * batch,
+            "iqr_ms": 0.2,
+        }
+        for name, ms in {"fast": 0.5, "wide": 2.0, "thin": 0.25}.items()
+        for kind, batch, slow in (("int8", 1, 1), ("int8", 128, 0), ("float32", 1, 0))
+    ]
+    fast = pd.Series({"params": 100, "macs": 7, "accuracy": 0.9})
+    found = tools.peers(trained, pd.DataFrame(rows), fast).set_index("network")
+    assert list(found.index) == ["wide", "fast", "thin"]
+    assert list(found.loc["wide"]) == ["95.00%", "2,000", "9", "2.00 ± 0.10", "256.00 ± 0.10"]
+    assert list(found.loc["fast"]) == ["90.00%", "100", "7", "0.50 ± 0.10", "64.00 ± 0.10"]
