@@ -136,11 +136,8 @@ def pending(room: Classroom, exercise: Exercise) -> list[str]:
     none.
     """
     name, (todo, _) = exercise.assignment.name, _to_do(room, exercise, boxed=None)
-    return (
-        [f"{name}: hand-ins that are new or changed: {len(todo)}. `grade run {name}` first"]
-        if todo
-        else []
-    )
+    words = f"{name}: hand-ins that are new or changed, or whose exercises are: {len(todo)}."
+    return [f"{words} `grade run {name}` first"] if todo else []
 
 
 def _old(room: Classroom, name: str, task: Task) -> dict:

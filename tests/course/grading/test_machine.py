@@ -231,7 +231,7 @@ def test_all_assignments_are_those_that_are_ready_and_a_source_is_of_one(room, c
     assert "name it, such as `grade collect a1 --source" in capsys.readouterr().err
     assert (
         main(["grade", "export", "a2", *folder]) == 0
-        and "or changed: 1. `grade run a2`" in capsys.readouterr().out
+        and "exercises are: 1. `grade run a2`" in capsys.readouterr().out
     )
     assert main(["grade", "export", *folder, "--for", "moodle", "--pseudonyms"]) == 1
     assert "moodle needs the students' names: leave --pseudonyms" in capsys.readouterr().err
