@@ -16,6 +16,7 @@ from nbconvert.preprocessors import Preprocessor
 from course.grading import collect, record, roster
 from course.grading.classroom import Classroom, pseudonym, write
 from course.grading.course import Exercise
+from course.grading.noteworthy import calls_of_what_is_wrong
 from course.publish.page import with_formulas
 
 MOST_FORMULA = 2000
@@ -121,7 +122,7 @@ def formula(latex: str, display: str) -> str:
     return ElementTree.tostring(tree, encoding="unicode")
 
 
-HINT = "hint"
+HINT, CALLS = "hint", "it calls"  # words, not values
 MOST_SHOWN = 3000  # characters of an input or an answer
 DATE = "%Y-%m-%d %H:%M %Z"
 LEFT_EMPTY = "No response."  # what nbgrader says of a written answer
@@ -169,6 +170,9 @@ def write_for_moodle(room: Classroom, exercise: Exercise) -> Path | None:
 def render(room: Classroom, exercise: Exercise, student: str, result: dict, shown: str = "") -> str:
     """The page of one student, as text; `shown` is the name on it."""
     shown, name = shown or student, exercise.assignment.name
+    for item, called in calls_of_what_is_wrong(room, exercise, student, result):
+        words = f"{' and '.join(called)}, wrong as well: it may be one mistake"
+        result["items"][item].setdefault("shown", {})[CALLS] = words
     scores = record.scores(room, name, student)
     title = f"{name}: {exercise.assignment.title}"
     when = _when(room, name, student)
@@ -270,7 +274,7 @@ def _reason(row: dict, item: dict) -> str:
     for word, text in item.get("shown", {}).items():
         if text and not (word == HINT and text in message):  # most messages hold the hint already
             told = html.escape(text[:MOST_SHOWN] + "..." * (len(text) > MOST_SHOWN))
-            told = told if word == HINT else f"<code>{told}</code>"
+            told = told if word in (HINT, CALLS) else f"<code>{told}</code>"
             lines.append(f"<p><b>{word}</b> {told}</p>")
     return "".join(lines)
 

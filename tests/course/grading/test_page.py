@@ -2,6 +2,7 @@
 read, never run.
 """
 
+import copy
 import re
 from collections import Counter
 from html.parser import HTMLParser
@@ -118,12 +119,15 @@ def test_answers_and_formulas_can_be_read(teachers_page):
 SCORES = {
     "bn_affine": {"points": 8, "of": 8, "comment": "", "waiting": False},
     "fold_conv": {"points": 0, "of": 10, "comment": "", "waiting": False},
+    "fold_model": {"points": 0, "of": 20, "comment": "", "waiting": False},
     "padding_answer": {"points": 0, "of": 6, "comment": "", "waiting": True},
     "late penalty": {"points": 0, "of": 0, "comment": "", "waiting": False},
 }
 LOST = {"message": "in groups: it differs", "shown": {"input": "x = " + "1.25, " * 99}}
 LOST["cases"] = [["plain", 1.0], ["in groups", 0.0], ["without a bias", 1.0]]
-RESULT = {"boxed": True, "notes": ["A remark."], "printed": "x" * 900, "items": {"fold_conv": LOST}}
+LOST |= {"points": 0, "of": 10}
+ITEMS = {"fold_conv": LOST, "fold_model": {"points": 0, "of": 20, "message": "it differs"}}
+RESULT = {"boxed": True, "notes": ["A remark."], "printed": "x" * 900, "items": ITEMS}
 
 
 @pytest.fixture
@@ -133,10 +137,11 @@ def page(room, a1, skeleton, monkeypatch):
     words = f"{heads}\n\n$${' + '.join(['x_1'] * 60)}$$\n\n![a plot](x.png)"
     folder = room.folder / "checked" / "ada" / "a1"
     folder.mkdir(parents=True)
-    nbformat.write(answers.fill(skeleton, {"padding_answer": words}), folder / "a1.ipynb")
+    sources = {"padding_answer": words, "fold_model_solution": "fold_model = fold_conv"}
+    nbformat.write(answers.fill(skeleton, sources), folder / "a1.ipynb")
     room.submission("ada", "a1").mkdir(parents=True)
     monkeypatch.setattr(record, "scores", lambda *_: SCORES)
-    return feedback.render(room, a1, "ada", RESULT)
+    return feedback.render(room, a1, "ada", copy.deepcopy(RESULT))
 
 
 def test_a_page_can_be_read_by_its_headings_and_tells_each_case(page):
@@ -147,6 +152,7 @@ def test_a_page_can_be_read_by_its_headings_and_tells_each_case(page):
     assert '<a href="#fold_conv">5. fold_conv</a>' in page
     assert '<h3 id="fold_conv">5. fold_conv: 0 of 10</h3>' in page
     assert "Right in 2 of 3 cases. Not in: in groups" in page
+    assert "<b>it calls</b> fold_conv, wrong as well: it may be one mistake" in page
     assert "waiting, 6 at most" in page and "late penalty" not in page
     assert "<img" not in page and "[image: a plot]" in page and 'lang="en"' in page
 
