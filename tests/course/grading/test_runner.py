@@ -94,7 +94,10 @@ def test_the_demonstration_class_from_end_to_end(room, a1):
     told = [line for line in noteworthy(room, a1) if "mona" in line]
     assert len(told) == 1 and "Nothing could be graded: the notebook is not valid JSON" in told[0]
     odd = [line.strip() for line in noteworthy(room, a1) if "read the code" in line]
-    assert odd == ["jan: read the code, for no exercise needs import driver"]
+    needless = {"ines": "os._exit", "jan": "import driver, wire"}
+    assert odd == [
+        f"{who}: read the code, for no exercise needs {n}" for who, n in needless.items()
+    ]
     marks = export.table(room, ["a1"])
     unread = marks[marks["waiting"]]["student"].nunique()
     assert f"in {unread} hand-ins" in noteworthy(room, a1)[-1] and unread > 1
@@ -129,5 +132,5 @@ def test_hand_grading_and_lateness_reach_the_page(room, a1, hand_in):
     assert (
         "72 of 100" in page
         and "What helps is missing." in page
-        and "18 points were taken off" in page
+        and "18 points, 20% of 90, were taken off" in page
     )
