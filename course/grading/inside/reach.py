@@ -35,9 +35,9 @@ def keep_out_of_reach(packages):
     handed in, to import what no exercise needs, and to read the code of these packages, unless
     they do so themselves.
 
-    Returns a list that will hold the files of theirs that are imported from now on.
+    Returns a list that will hold the files of theirs that are asked for from now on.
     """
-    imported = []
+    asked = []
     ours = functions_of.__wrapped__.__code__
     folders = [os.path.join(library, package, "") for library in LIBRARIES for package in packages]
     code = (*folders, *(os.path.join(os.path.realpath(folder), "") for folder in folders))
@@ -48,7 +48,7 @@ def keep_out_of_reach(packages):
         elif event == "open" and is_code(arguments[0]):
             frame, path = _frame(1), os.fsdecode(arguments[0])
             refused = not (is_import(frame, path) or asks_for_itself(frame))
-            imported.append(path)
+            asked.append(path)
         elif event in ("import", "ctypes.dlopen"):
             refused = is_needless(arguments[0]) or is_foreign(*arguments[:2])
         else:
@@ -86,7 +86,7 @@ def keep_out_of_reach(packages):
 
     linecache.clearcache()  # what torch has read while it was imported
     sys.addaudithook(refuse)
-    return imported
+    return asked
 
 
 def is_needless(module):

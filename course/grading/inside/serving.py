@@ -28,9 +28,9 @@ def serve(job, folder, items, pipes, known):
     if job["boxed"] and forbidden:
         forbid_calls(EXECUTING)
     take_away(forbidden)
-    imported = []
+    asked = []
     if job["boxed"] and forbidden:
-        imported = keep_out_of_reach({pattern.partition(".")[0] for pattern in forbidden})
+        asked = keep_out_of_reach({pattern.partition(".")[0] for pattern in forbidden})
     scratch = Path(job["scratch"])
     for file in (folder / "files").iterdir():  # what was handed in besides the notebook
         (shutil.copytree if file.is_dir() else shutil.copyfile)(file, scratch / file.name)
@@ -40,7 +40,7 @@ def serve(job, folder, items, pipes, known):
     notebook = Notebook(scratch, bool(forbidden), endless)
     with silence() if known else contextlib.nullcontext():  # it was printed before
         notebook.run(job["cells"], job["cell_seconds"])
-    take_away(forbidden, anew=bool(imported))  # what cells have imported, too
+    take_away(forbidden, anew=bool(asked))  # what cells have imported, too
     torch.set_num_threads(1)
     gc.freeze()
     said = {"problems": notebook.problems, "endless": notebook.endless}

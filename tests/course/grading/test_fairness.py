@@ -2,6 +2,7 @@
 nothing.
 """
 
+import importlib.util
 import json
 import re
 import shutil
@@ -14,6 +15,7 @@ import numpy
 import pytest
 import safetensors.torch
 import torch
+import torch.nn.utils.prune
 
 from course.__main__ import main
 from course.grading import answers, course
@@ -182,6 +184,15 @@ def test_the_function_itself_is_out_of_reach_while_its_exercise_is_answered(name
         exec(call, names)
     assert guard.found
     exec(call, names)
+
+
+def test_a_library_goes_by_its_file_whatever_it_is_imported_as():
+    spec = importlib.util.spec_from_file_location("own", torch.nn.utils.prune.__file__)
+    own = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(own)
+    with suppress(Forbidden), Guard(["torch.nn.utils.prune.*"]) as guard:
+        own._compute_norm(torch.ones(2, 2), 1, 0)
+    assert "calls torch.nn.utils.prune._compute_norm" in guard.found
 
 
 def test_a_long_line_is_cut_where_one_sees_it(tmp_path):
