@@ -384,20 +384,21 @@ def _conv_edges(rng):
         "a convolution in three dimensions, one voxel deep": (3, 2, 1, 2, 3),
         "many outputs": (300, 1, 1, 2),
     }
-    for n in (1, 2, 3):
+    axes = {1: "1 dimension", 2: "2 dimensions", 3: "3 dimensions"}
+    for n, space in axes.items():
         shapes |= {
-            f"any sizes in {n} dimensions": _sizes(rng, 6, 4, *[3] * n),
-            f"a single output in {n} dimensions": (1, 2, *[3] * n),
-            f"one input per group in {n} dimensions": (5, 1, *[2] * n),
-            f"a kernel of one point in {n} dimensions": (4, 2, *[1] * n),
-            f"a single number in {n} dimensions": (1, 1, *[1] * n),
-            f"as many inputs as outputs in {n} dimensions": (4, 4, *[3] * n),
+            f"any sizes in {space}": _sizes(rng, 6, 4, *[3] * n),
+            f"a single output in {space}": (1, 2, *[3] * n),
+            f"one input per group in {space}": (5, 1, *[2] * n),
+            f"a kernel of one point in {space}": (4, 2, *[1] * n),
+            f"a single number in {space}": (1, 1, *[1] * n),
+            f"as many inputs as outputs in {space}": (4, 4, *[3] * n),
         }
     made = {label: _fold_inputs(rng, shape, shape[0]) for label, shape in shapes.items()}
     special = [
         case
-        for n in (1, 2, 3)
-        for case in _special(_fold_inputs(rng, (3, 2, *[2] * n), 3), f"{n} dimensions", n == 2)
+        for n, space in axes.items()
+        for case in _special(_fold_inputs(rng, (3, 2, *[2] * n), 3), space, n == 2)
     ]
     return [*_with_and_without_a_bias(made), *special]
 
