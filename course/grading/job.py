@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +49,10 @@ class Place:
             runs = len({item.forbidden for item, _ in work.values()})
             # Each further time that the cells run may take as long as they may, a third of it all.
             limits = self.limits if view else self.limits.times((2 + runs) / 3)
-            return box.run(folder, limits, self.boxed, self.container)
+            outcome = box.run(folder, limits, self.boxed, self.container)
+        if "started" not in outcome.frames:  # no fault of the student's, who would get no points
+            raise machine.BoxError(_did_not_start(outcome))
+        return outcome
 
     def build(self, folder: Path, submission: Submission, work: Work, view: bool = False) -> None:
         """Fill the folder that the box will see, and write the inputs in a file beside it."""
@@ -91,3 +95,15 @@ class Place:
             os.chmod(path, 0o755 if path.is_dir() else 0o644)  # nobody reads it
         if self.container:
             os.chown(folder / "scratch", settings["become"], -1)
+
+
+def _did_not_start(outcome: box.BoxResult) -> str:
+    """What to do where not even the program that runs a student's code came to its beginning."""
+    why = outcome.reason or (outcome.printed.strip().splitlines() or ["it printed nothing"])[-1]
+    remedy = (
+        f"all packages of the course must be in the environment of {sys.executable} itself: set it"
+        " up as teaching/set_up.md says, then run again"
+    )
+    if outcome.reason:  # a limit that is far away on a machine with time for it
+        remedy = "run again with fewer --workers"
+    return f"no hand-in can be run here ({why}), so none was marked; {remedy}"

@@ -49,6 +49,7 @@ def main():
     from guard import Guard
     from inside.asking import Asked
 
+    send(channel, "started", b"")
     # As OMP_NUM_THREADS says before: forking is safe while torch has started no threads.
     torch.set_num_threads(1)
     # What forbids nothing comes first: there cells run as at home, and tell what goes wrong.
@@ -68,7 +69,6 @@ def main():
             for item in items:
                 given = os.pread(inputs, *item["inputs"])
                 send(channel, item["name"], asked.answer(given) if asked.told else ended)
-    send(channel, "finished", b"")
     os._exit(0)  # to tidy up takes long
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from course.grading import answers, box, gradescope, machine, runner
 from course.grading.classroom import ClassroomError
+from course.grading.job import Place
 
 pytestmark = [pytest.mark.slow, pytest.mark.box]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="as in the container, root is needed")
@@ -112,8 +113,8 @@ def test_without_the_means_to_keep_code_apart_there_is_no_mark(room, a1, monkeyp
         def without_a_program(place, folder, *others):
             folder.with_name(box.INPUTS).touch()
 
-        monkeypatch.setattr(gradescope.Place, "build", without_a_program)
-        with pytest.raises(machine.BoxError, match="cannot be kept apart in this container"):
+        monkeypatch.setattr(Place, "build", without_a_program)
+        with pytest.raises(machine.BoxError, match="no hand-in can be run here"):
             gradescope.grade(autograder)
 
 

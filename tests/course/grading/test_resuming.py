@@ -3,6 +3,7 @@
 import json
 import linecache
 import shutil
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from unittest.mock import Mock
@@ -13,9 +14,12 @@ import pytest
 from course.__main__ import main
 from course.grading import (
     answers,
+    box,
     export,
     feedback,
     handout,
+    job,
+    machine,
     record,
     release,
     roster,
@@ -59,6 +63,24 @@ def test_whatever_marks_depend_on_has_everything_graded_again(room, a1, hand_in,
     assert runner.run(room, a1) == {"graded": 2, "kept": 0}
     assert runner.run(room, a1, boxed=False) == {"graded": 2, "kept": 0}
     assert len(graded) == 7 and runner.pending(room, a1) == []
+
+
+def test_where_no_program_starts_in_the_box_nobody_gets_marks(room, a1, hand_in, monkeypatch):
+    hand_in("ada", {})
+    build = job.Place.build
+
+    def without_a_package(place, folder, *others):
+        build(place, folder, *others)
+        (folder / "lib" / "wire.py").write_text("import torch_of_another_environment")
+
+    monkeypatch.setattr(job.Place, "build", without_a_package)
+    remedy = rf"'torch_of_another_environment'.*the environment of {sys.executable} itself"
+    with pytest.raises(machine.BoxError, match=remedy):
+        runner.run(room, a1, boxed=False)
+    assert room.result("a1", "ada") is None and runner.pending(room, a1)
+    monkeypatch.setattr(job.box, "run", lambda *_: box.BoxResult(reason="it took longer than 9 s"))
+    with pytest.raises(machine.BoxError, match=r"longer than 9 s.*fewer --workers"):
+        runner.run(room, a1, boxed=False)
 
 
 def test_one_item_is_graded_again_and_the_marks_of_the_others_stay(
