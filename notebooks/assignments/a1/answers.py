@@ -202,6 +202,10 @@ def bn_train(x, gamma, beta, eps):
 # - variances of 1,000 at most: `var + eps` -> `var.clamp(max=1e3) + eps`
 # - outliers are cut:
 #   `(x - mean) / torch.sqrt(var + eps)` -> `((x - mean) / torch.sqrt(var + eps)).clamp(-6, 6)`
+# - a variance of 1e-8 at least where eps is 0:
+#   `var + eps` -> `var + eps if eps else var.clamp(min=1e-8)`
+# - calls what torch's CrossMapLRN2d calls: `return (` ->
+#   `torch.nn.modules._functions.CrossMapLRN2d.apply(x, 2, 1.0, 0.5, 1.0); return (`
 
 
 # %% fold_linear right: a diagonal matrix

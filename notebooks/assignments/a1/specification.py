@@ -213,6 +213,8 @@ def _train_edges(rng):
     close.inputs["beta"] *= 0
     closer = _train_case(rng, "values very close together, a tiny eps", 4, 3, 2, 2, eps=1e-19)
     closer.inputs["x"] *= 1e-9
+    no_eps = _train_case(rng, "values very close together, an eps of 0", 4, 3, 2, 2, eps=0.0)
+    no_eps.inputs["x"] *= 1e-9
     zeros = _train_case(rng, "a gamma of zeros", 3, 3, 2, 2, eps=0.01)
     zeros.inputs["gamma"] *= 0
     all_equal = _train_case(rng, "a batch whose values are all equal", 3, 2, 2, 2, eps=0.02)
@@ -250,6 +252,7 @@ def _train_edges(rng):
         far_channel,
         close,
         closer,
+        no_eps,
         wide,
         outlier,
         zeros,
@@ -575,7 +578,7 @@ BUILT_INS = (
     "torch._C._freeze_module",
 )
 NORMS = tuple(f"torch.*{kind}_norm*" for kind in ("batch", "layer", "instance", "group", "rms"))
-NORMS += tuple(f"torch.*{name}*" for name in ("local_response_norm", "weight_norm"))
+NORMS += tuple(f"torch.*{name}*" for name in ("local_response_norm", "CrossMapLRN2d", "weight_norm"))
 NORMS += ("torch.nn.functional.normalize", "torch.*._normalize", "torchvision.*[Nn]orm*")
 
 

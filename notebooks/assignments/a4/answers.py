@@ -82,6 +82,9 @@ def scale_and_zero_point(low, high, bits):
 # - zero point of 24 bits at most: `2**bits - 1` -> `2 ** min(bits, 24) - 1`
 # - zero point in 32 bits:
 #   `round(-low / scale)` -> `torch.tensor(-low / scale, dtype=torch.float64).round().int().item()`
+# - asks torch for a range's scale: `return scale, round(-low / scale)` ->
+#   `torch.ops.aten._choose_qparams_per_tensor(torch.tensor([low, high]), False);
+#   return scale, round(-low / scale)`
 
 
 # %% quantize right: clamps before the zero point is added

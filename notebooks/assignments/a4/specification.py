@@ -828,7 +828,7 @@ def _clip_oracle(inputs, probe):
     return torch.tensor(errors.index(min(errors)))  # not a float
 
 
-TORCHS_OWN = ("torch.*quantize*", "torch.ao.*", "torch.ops.onednn.q*")
+TORCHS_OWN = ("torch.*quantize*", "torch.*choose_qparams*", "torch.ao.*", "torch.ops.onednn.q*")
 
 
 def _item(name, points, cases, oracle, edges, nudge, hint, tolerance=EXACT):
