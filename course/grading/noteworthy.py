@@ -71,6 +71,8 @@ def calls_of_what_is_wrong(
     sources = {cell.metadata.get("nbgrader", {}).get("grade_id"): cell.source for cell in cells}
     found = []
     for item in wrong:
+        if result["items"][item].get("message", "").startswith("it calls"):  # which says it already
+            continue
         named = names_in(sources.get(f"{item}_solution", ""))
         if called := [other for other in wrong if other in named - {item}]:
             found.append((item, called))

@@ -387,6 +387,8 @@ def test_a_mistake_that_another_exercise_calls_is_named(room, a1, skeleton):
     assert found == [("fold_model", ["bn_affine"])]
     right = lost | {"bn_affine": {"points": 8, "of": 8}}
     assert calls_of_what_is_wrong(room, a1, "ada", {"items": right}) == []
+    lost["fold_model"]["message"] = "it calls bn_affine, which is not there"  # that says it all
+    assert calls_of_what_is_wrong(room, a1, "ada", {"items": lost}) == []
 
 
 def test_an_error_in_a_function_that_the_answer_calls_is_placed():
