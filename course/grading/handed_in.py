@@ -73,7 +73,7 @@ def files_of(paths: list[Path], assignment: str) -> tuple[dict[str, bytes], list
         zips = [part for part in parts if part.name.suffix.lower() == ".zip"]
         if len(zips) != 1 or any(part.is_notebook for part in parts):
             files, problems = _choose(parts, assignment)
-            told = "stays packed, for the notebook lies beside it"
+            told = "was taken as it is, not unpacked, for the notebook lies beside it"
             return files, problems + [f"{shown(part.name.name)} {told}" for part in zips]
         with zipfile.ZipFile(io.BytesIO(zips[0].read(MOST_FILES_BYTES))) as archive:
             return _choose(

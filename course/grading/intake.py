@@ -112,7 +112,7 @@ def read(
         for name, data in files.items()
         if name not in given and (not name.endswith(".ipynb") or Path(name).name in code)  # %run
     }
-    submission.notes += [f"Not everything was taken: {problem}." for problem in problems]
+    submission.notes += [f"About the files: {problem}." for problem in problems]
     return submission
 
 

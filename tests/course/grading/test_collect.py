@@ -300,7 +300,7 @@ def test_two_damaged_hand_ins_of_one_student_are_both_named(room, incoming):
 def test_a_zip_file_beside_the_notebook_is_named(room, incoming):
     place(incoming / "ada", folder(**{"a1.ipynb": "A", "all.zip": zipped()}))
     (sentence,) = sentences(room)
-    assert "all.zip stays packed, for the notebook lies beside it" in sentence
+    assert "all.zip was taken as it is, not unpacked" in sentence
 
 
 @pytest.mark.parametrize("names", [("a1.ipynb", "z", "z/y"), ("a1.ipynb", "z/y", "z")])
