@@ -61,8 +61,8 @@ def pack(room: Classroom, exercise: Exercise) -> Path:
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in filter(None, listed.split("\0")):
             archive.write(ROOT / path, path)
-        for path in sorted(bundle.iterdir()):
-            archive.write(path, f"class/released/{name}/{path.name}")
+        for path in (bundle.with_suffix(".zip"), *sorted(bundle.iterdir())):
+            archive.write(path, Path("class/released", path.relative_to(bundle.parent)))
         archive.write(room.folder / "secret", "class/secret")
         for script, text in {"setup.sh": SETUP, "run_autograder": RUN}.items():
             info = zipfile.ZipInfo(script)
@@ -75,8 +75,8 @@ def pack(room: Classroom, exercise: Exercise) -> Path:
 def grade(here: Path) -> dict:
     """Grade the hand-in in Gradescope's folder. Returns what results.json shall hold."""
     start, room = time.monotonic(), Classroom(here / "source" / "class")
-    (bundle,) = (room.folder / "released").iterdir()
-    exercise = course.load(bundle.name)
+    (given,) = (room.folder / "released").glob("*.zip")
+    exercise, bundle = course.load(given.stem), given.with_suffix("")
     notebook = exercise.notebook.name
     skeleton = nbformat.read(bundle / notebook, as_version=4)
     submission = intake.read(here / "submission", notebook, skeleton, bundle)

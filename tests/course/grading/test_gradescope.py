@@ -14,7 +14,7 @@ from course.grading import answers, box, gradescope, machine, runner
 from course.grading.classroom import ClassroomError
 from course.grading.job import Place
 
-pytestmark = [pytest.mark.slow, pytest.mark.box]
+pytestmark = [pytest.mark.slow, pytest.mark.box, pytest.mark.ci]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="as in the container, root is needed")
 
 CURIOUS = """
@@ -104,6 +104,7 @@ def test_the_marks_are_those_of_grade_run_and_the_secret_is_out_of_reach(
 
 
 def test_without_the_means_to_keep_code_apart_there_is_no_mark(room, a1, monkeypatch, autograder):
+    shutil.copy(room.folder / "released" / "a1" / "a1.ipynb", autograder / "submission")
     monkeypatch.setattr(machine.os, "geteuid", lambda: 1000)
     with pytest.raises(machine.BoxError, match="must be root in a container of its own"):
         gradescope.grade(autograder)
