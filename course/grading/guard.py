@@ -13,6 +13,7 @@ code runs.
 import ctypes
 import errno
 import gc
+import importlib
 import importlib.machinery
 import linecache
 import re
@@ -46,6 +47,10 @@ PAST_KERNELS = ("_jit_to_static_module", "_fuse_to_static_module", "StaticModule
 PAST_KERNELS += ("Graph.create", "_create_function_from_graph", "_te.TensorExprKernel")
 PAST_KERNELS += ("_last_executed_optimized_graph", "GraphExecutorState.execution_plans")
 MANY_NAMES = 6  # that a function uses: those with few may be alike by chance
+MOSTLY = 0.85  # of the names of two functions
+# Modules that torch does not import by itself, of whose functions copies are to be known.
+RARE = ("torch.nn.utils.prune", "torch.fx.passes.dialect.common.cse_pass")
+RARE += ("torch.fx.experimental.optimization",)
 YOURSELF = "this exercise asks you to write yourself"
 _set_profile, _frame = (
     sys.setprofile,
@@ -141,6 +146,9 @@ def functions_of(patterns):
     """The Python functions whose full names match a pattern, each after its name."""
     if not patterns:
         return []
+    for module in RARE:
+        if _matches(f"{module}.", patterns):
+            importlib.import_module(module)
     gc.unfreeze()  # what is frozen is not listed
     found = []
     for function in gc.get_objects():
@@ -160,8 +168,26 @@ def _bodies_of(patterns):
 
 def _body(code):
     """What a function does: the same for a copy with other words and names of variables."""
-    numbers = tuple(value for value in code.co_consts if isinstance(value, int | float | tuple))
+    numbers = tuple(value for value in code.co_consts if isinstance(value, int | float))
     return code.co_names, numbers, code.co_argcount, code.co_nlocals
+
+
+def copies_within(code, patterns):
+    """The names of the functions, matching a pattern, that code holds copies of."""
+    inner = [value for value in code.co_consts if isinstance(value, types.CodeType)]
+    found = set().union(*(copies_within(one, patterns) for one in inner))
+    if len(code.co_names) >= MANY_NAMES:
+        body = _body(code)
+        known = _bodies_of(patterns).items()
+        found |= {name for other, name in known if body == other or _alike(body, other)}
+    return found
+
+
+def _alike(body, other):
+    """Whether two functions use mostly the same names, and many: one may be a changed copy."""
+    names, others = {*body[0]}, {*other[0]}
+    many = min(len(names), len(others)) >= 2 * MANY_NAMES and body[2] == other[2]
+    return many and len(names & others) >= MOSTLY * len(names | others)
 
 
 def _where(frame):

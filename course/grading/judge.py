@@ -34,7 +34,7 @@ ODD = re.compile(
     r"\b(take_away|_getframe|_current_frames|gc\.get_\w+|ctypes|(?<!in )sys\.modules|setprofile"
     r"|__file__|find_spec|getsource|site-packages|parse_ir|audithook|cffi|__array_interface__"
     r"|ExtensionFileLoader|_thread|CompilationUnit|graph_for"
-    r"|os\.(?:_exit|fork|kill)"
+    r"|os\.(?:_exit|fork|kill)|b64decode|b85decode|marshal"
     r"|(?:import|from) (?:[\w., ]+, *)?(?:driver|guard|inside|wire))\b"
 )
 

@@ -4,14 +4,18 @@ places where the guard does not look.
 Python tells a hook of such attempts, and no code can take the hook back.
 """
 
+import ast
 import errno
-import importlib.machinery
 import importlib.util
 import linecache
 import os
 import sys
+import types
+from contextlib import suppress
+from importlib.machinery import SourceFileLoader
 
-from guard import LIBRARIES, functions_of, library_module
+from guard import IMPORTING as EXECUTING
+from guard import LIBRARIES, copies_within, functions_of, library_module
 
 STANDARD = LIBRARIES[0]  # Python's own library, within which the others may lie
 
@@ -20,24 +24,29 @@ OBJECTS = ("gc.get_objects", "gc.get_referrers", "gc.get_referents")
 NEVER = ("ctypes.dlsym", "ctypes.dlsym/handle", "sys.addaudithook")
 # Whoever imports a module reads its source in this way, from the last to the first.
 IMPORTING = [
-    getattr(importlib.machinery.SourceFileLoader, name).__code__
-    for name in ("get_data", "get_code", "exec_module")
+    getattr(SourceFileLoader, name).__code__ for name in ("get_data", "get_code", "exec_module")
 ]
 # Packages that no exercise needs: one calls functions of C and tells no hook, the others fold,
 # prune and quantize.
 PACKAGES = ("_cffi_backend", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "openvino", "nncf")
-PACKAGES += ("torchao", "torch_pruning")
+PACKAGES += ("torchao", "torch_pruning", "greenlet")
+# Its compiler merges and removes, too; torch asks for it, and does without it where it is missing.
+COMPILER = "triton"
+# What tells of code that is executed, or becomes a function.
+MADE = ("exec", "function.__new__", "object.__setattr__")
+LONG = 200  # characters of a text that may be code
 _frame = sys._getframe  # before a student's cell can put another in its place
 
 
-def keep_out_of_reach(packages):
+def keep_out_of_reach(patterns, seen):
     """From now on refuse to list objects, to look up symbols of C, to load compiled code that was
-    handed in, to import what no exercise needs, and to read the code of these packages, unless
-    they do so themselves.
+    handed in, to import what no exercise needs, to read the code of packages that the patterns
+    name, unless they do so themselves, and to make a copy of a function that they forbid, but for
+    those `seen` in what was handed in, which somebody can read.
 
-    Returns a list that will hold the files of theirs that are asked for from now on.
+    Returns a list that will hold the files of these packages that are asked for from now on.
     """
-    asked = []
+    asked, packages = [], {pattern.partition(".")[0] for pattern in patterns}
     ours = functions_of.__wrapped__.__code__
     folders = [os.path.join(library, package, "") for library in LIBRARIES for package in packages]
     code = (*folders, *(os.path.join(os.path.realpath(folder), "") for folder in folders))
@@ -49,12 +58,22 @@ def keep_out_of_reach(packages):
             frame, path = _frame(1), os.fsdecode(arguments[0])
             refused = not (is_import(frame, path) or asks_for_itself(frame))
             asked.append(path)
+        elif event in MADE:
+            refused = makes_copies(arguments, _frame(1))
         elif event in ("import", "ctypes.dlopen"):
-            refused = is_needless(arguments[0]) or is_foreign(*arguments[:2])
+            if belongs_to((COMPILER,), *arguments[:2]):
+                raise ModuleNotFoundError(f"No module named {COMPILER!r}", name=COMPILER)
+            refused = belongs_to(PACKAGES, *arguments[:2]) or is_foreign(*arguments[:2])
         else:
             refused = event in NEVER
         if refused:
             raise PermissionError(errno.EPERM, "no exercise needs this here", event)
+
+    def makes_copies(arguments, frame):
+        made = [one for one in arguments if isinstance(one, types.CodeType)]
+        if not made or imports_a_library(frame):
+            return False
+        return not copies_within(made[0], patterns) <= seen
 
     def is_code(path):
         if not isinstance(path, str | bytes | os.PathLike):  # an open file's number
@@ -89,9 +108,38 @@ def keep_out_of_reach(packages):
     return asked
 
 
-def is_needless(module):
-    """Whether a module belongs to a package that no exercise needs."""
-    return isinstance(module, str) and module.partition(".")[0] in PACKAGES
+def copies_in(texts, patterns):
+    """The names of the functions, matching a pattern, of which Python's texts, or texts in them,
+    hold copies that somebody can read.
+    """
+    found, texts = set(), [*texts]
+    while texts:
+        with suppress(Exception):  # no Python, or too much of it
+            tree = ast.parse(texts.pop())
+            texts += [
+                node.value
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Constant) and isinstance(node.value, str)
+                if len(node.value) >= LONG
+            ]
+            code = compile(tree, "<text>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            found |= copies_within(code, patterns)
+    return found
+
+
+def belongs_to(packages, module, file=None):
+    """Whether a module, or the library's file that it is loaded from, is of one of the packages."""
+    names = [module, library_module(os.path.realpath(file)) if isinstance(file, str) else ""]
+    return any(isinstance(one, str) and one.partition(".")[0] in packages for one in names)
+
+
+def imports_a_library(frame):
+    """Whether a frame executes a library's module, as Python read it from its file."""
+    called_by = frame.f_back
+    if called_by is None or (frame.f_code, called_by.f_code) != EXECUTING:
+        return False
+    loader = called_by.f_locals["self"]
+    return type(loader) is SourceFileLoader and bool(library_module(loader.path))
 
 
 def is_from_a_file(module):

@@ -12,9 +12,11 @@ from pathlib import Path
 import torch
 from guard import take_away
 from inside.answering import answer_in_child
-from inside.cells import Notebook
-from inside.reach import keep_out_of_reach
+from inside.cells import CELLS_SECONDS, Notebook
+from inside.reach import copies_in, keep_out_of_reach
 from inside.rights import EXECUTING, forbid_calls
+from inside.timing import OutOfTime, alarm
+from IPython.core.inputtransformer2 import TransformerManager
 
 
 def serve(job, folder, items, pipes, known):
@@ -30,7 +32,9 @@ def serve(job, folder, items, pipes, known):
     take_away(forbidden)
     asked = []
     if job["boxed"] and forbidden:
-        asked = keep_out_of_reach({pattern.partition(".")[0] for pattern in forbidden})
+        patterns = tuple(forbidden)
+        seen = _seen(job["cells"], folder / "files", patterns)
+        asked = keep_out_of_reach(patterns, seen)
     scratch = Path(job["scratch"])
     for file in (folder / "files").iterdir():  # what was handed in besides the notebook
         (shutil.copytree if file.is_dir() else shutil.copyfile)(file, scratch / file.name)
@@ -49,6 +53,22 @@ def serve(job, folder, items, pipes, known):
         (length,) = struct.unpack("<I", questions.read(4))
         inputs = questions.read(length)
         say(answers, answer_in_child(item, inputs, notebook, scratch))
+
+
+def _seen(cells, folder, forbidden):
+    """The forbidden functions of which cells and files hold copies, which a teacher is told of."""
+    files, seen = [path for path in folder.rglob("*.py") if path.is_file()], set()
+    alarm(CELLS_SECONDS)
+    try:
+        texts = [path.read_text(encoding="utf-8", errors="replace") for path in files]
+        for cell in cells:
+            with contextlib.suppress(Exception):  # what it is will be said when it is executed
+                texts.append(TransformerManager().transform_cell(cell["source"]))
+        seen = copies_in(texts, forbidden)
+    except OutOfTime:
+        pass
+    alarm(0)
+    return seen
 
 
 def framed(data):

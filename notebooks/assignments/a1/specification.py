@@ -578,7 +578,8 @@ BUILT_INS = (
     "torch._C._freeze_module",
 )
 NORMS = tuple(f"torch.*{kind}_norm*" for kind in ("batch", "layer", "instance", "group", "rms"))
-NORMS += tuple(f"torch.*{name}*" for name in ("local_response_norm", "CrossMapLRN2d", "weight_norm"))
+NORMS += ("torch.*local_response_norm*", "torch.*CrossMapLRN2d*")
+NORMS += ("torch.*weight_norm*", "torch.*renorm*")
 NORMS += ("torch.nn.functional.normalize", "torch.*._normalize", "torchvision.*[Nn]orm*")
 
 

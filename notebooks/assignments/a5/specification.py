@@ -702,7 +702,7 @@ ITEMS = (
         "The mean over images; the softened part is multiplied by the squared temperature; "
         "mind large scores",
         SINGLE,
-        ("torch.*kl_div*", "torch.distributions.kl.*"),
+        ("torch.*kl_div*", "torch.*kldiv*", "torch.distributions.kl.*"),
     ),
     _item(
         "front",

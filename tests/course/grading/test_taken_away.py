@@ -1,14 +1,18 @@
 """What an exercise forbids is out of reach in the box, also of code that switches the guard off."""
 
+import base64
+import inspect
 import io
 import os
 import subprocess
 import sys
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.utils.prune
 from torch import nn
 
 from course.grading import answers, course, judge
@@ -96,6 +100,12 @@ def bn_train(x, gamma, beta, eps):
     wide = torch.nn.functional.pad(rows, (count, count))[:, :, None]
     layer = torch.nn.LocalResponseNorm(2 * count + 1, (2 * count + 1) / count, 0.5, eps)
     return scaled(layer(wide)[:, count : 2 * count, 0], x, gamma, beta)
+""",
+    "by the function that limits norms": f"""{ROWS}
+def bn_train(x, gamma, beta, eps):
+    rows = rows_of(x)
+    long = with_eps(rows, eps) * 1e12
+    return scaled(torch.renorm(long, 2, 0, rows.shape[1] ** 0.5)[:, :-1], x, gamma, beta)
 """,
     "through frames": f"""
 import sys
@@ -198,6 +208,60 @@ def bn_train(x, gamma, beta, eps):
     return own["mine"](x, gamma, beta, None, None, True, 0.0, eps, False)[0]
 """,
 }
+PRUNES = """
+import base64, sys, zlib
+own = {{"__name__": "own"}}
+try:
+    exec({text}, own)
+except Exception as problem:
+    print("refused", type(problem).__name__)
+def norm_importance(weight, p):
+    return own["_compute_norm"](weight, p, 0)
+"""
+PACKED = base64.b64encode(zlib.compress(inspect.getsource(torch.nn.utils.prune).encode()))
+
+
+def test_a_packed_copy_of_a_library_is_not_made_and_an_open_one_is_named(released):
+    a3, skeleton = course.load("a3"), skeleton_of(released, "a3")
+    sheets = [s for s in judge.prepare(a3, "secret") if s.item.name == "norm_importance"]
+    texts = {
+        "packed": f"zlib.decompress(base64.b64decode({PACKED!r})).decode()",
+        "open": repr(inspect.getsource(torch.nn.utils.prune)),
+    }
+    hand_ins = [
+        Submission(fill(skeleton, {"norm_importance_solution": PRUNES.format(text=text)}))
+        for text in texts.values()
+    ]
+    packed, seen = judge.grade(a3, hand_ins, sheets)
+    assert packed["items"]["norm_importance"]["points"] == 0
+    assert "refused PermissionError" in packed["printed"] and packed["odd"] == ["b64decode"]
+    assert any("a copy of torch.nn.utils.prune" in odd for odd in seen["odd"])
+
+
+NEEDED = """
+refused = []
+for name in ("triton", "greenlet"):
+    try:
+        __import__(name)
+    except Exception as problem:
+        refused.append(type(problem).__name__)
+learned = torch.nn.Parameter(torch.ones(2))
+(learned**2).sum().backward()
+torch.optim.AdamW([learned]).step()
+exec("def same(x): return x")
+solution = bn_train
+def bn_train(x, gamma, beta, eps):
+    assert refused == ["ModuleNotFoundError", "PermissionError"], refused
+    return same(solution(x, gamma, beta, eps))
+"""
+
+
+def test_what_torch_needs_itself_works_where_its_compiler_is_kept_away(a1, skeleton, sheets):
+    solution = answers.solution_cells(a1)["bn_train_solution"]
+    (row,) = rows_of(a1, skeleton, sheets, "bn_train", [f"{solution}\n{NEEDED}"])
+    assert row["points"] == row["of"], row["message"]
+
+
 FOLDS = """
 import sys
 KEPT = [torch.nn.utils.fusion.fuse_conv_bn_weights]
