@@ -176,18 +176,17 @@ def copies_within(code, patterns):
     """The names of the functions, matching a pattern, that code holds copies of."""
     inner = [value for value in code.co_consts if isinstance(value, types.CodeType)]
     found = set().union(*(copies_within(one, patterns) for one in inner))
-    if len(code.co_names) >= MANY_NAMES:
-        body = _body(code)
-        known = _bodies_of(patterns).items()
-        found |= {name for other, name in known if body == other or _alike(body, other)}
+    known, names = _bodies_of(patterns), {*code.co_names}
+    if len(names) >= MANY_NAMES and (name := known.get(_body(code))):
+        found.add(name)
+    if len(names) >= 2 * MANY_NAMES:  # by so many a changed copy is told, too
+        found |= {
+            name
+            for (others, _, inputs, _), name in known.items()
+            if inputs == code.co_argcount
+            if len(names.intersection(others)) >= MOSTLY * len(names.union(others))
+        }
     return found
-
-
-def _alike(body, other):
-    """Whether two functions use mostly the same names, and many: one may be a changed copy."""
-    names, others = {*body[0]}, {*other[0]}
-    many = min(len(names), len(others)) >= 2 * MANY_NAMES and body[2] == other[2]
-    return many and len(names & others) >= MOSTLY * len(names | others)
 
 
 def _where(frame):

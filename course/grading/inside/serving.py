@@ -57,16 +57,14 @@ def serve(job, folder, items, pipes, known):
 
 def _seen(cells, folder, forbidden):
     """The forbidden functions of which cells and files hold copies, which a teacher is told of."""
-    files, seen = [path for path in folder.rglob("*.py") if path.is_file()], set()
-    alarm(CELLS_SECONDS)
-    try:
+    seen, files = set(), [path for path in folder.rglob("*.py") if path.is_file()]
+    with contextlib.suppress(OutOfTime, OSError):
+        alarm(CELLS_SECONDS)
         texts = [path.read_text(encoding="utf-8", errors="replace") for path in files]
         for cell in cells:
             with contextlib.suppress(Exception):  # what it is will be said when it is executed
                 texts.append(TransformerManager().transform_cell(cell["source"]))
         seen = copies_in(texts, forbidden)
-    except OutOfTime:
-        pass
     alarm(0)
     return seen
 
