@@ -180,7 +180,8 @@ def _drain(process: subprocess.Popen, limits: Limits) -> tuple[bytes, bytes, str
                     printed += chunk[: max(0, 20_000 - len(printed))]
             now = time.monotonic()
             if len(results) > limits.result_bytes:
-                return b"", bytes(printed), "it sent more results than allowed"
+                head = bytes(results[: int(limits.result_bytes)])  # what came whole counts
+                return head, bytes(printed), "it sent more results than allowed"
             if seen > limits.printed_bytes:
                 return bytes(results), bytes(printed), "it printed more than allowed"
             if now > next_look:

@@ -14,7 +14,7 @@ import types
 from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 
-from guard import IMPORTING as EXECUTING
+from guard import IMPORTING as LOADING
 from guard import LIBRARIES, copies_within, functions_of, library_module
 
 STANDARD = LIBRARIES[0]  # Python's own library, within which the others may lie
@@ -136,7 +136,7 @@ def belongs_to(packages, module, file=None):
 def imports_a_library(frame):
     """Whether a frame executes a library's module, as Python read it from its file."""
     called_by = frame.f_back
-    if called_by is None or (frame.f_code, called_by.f_code) != EXECUTING:
+    if called_by is None or (frame.f_code, called_by.f_code) != LOADING:
         return False
     loader = called_by.f_locals["self"]
     return type(loader) is SourceFileLoader and bool(library_module(loader.path))

@@ -349,3 +349,9 @@ def test_the_limits_are_what_holds(grade):
     assert "done" in grade(cell)["printed"]
     result = grade(cell, Limits(process_bytes=1400 * box.MIB))
     assert "done" not in result["printed"] and "MemoryError" in " ".join(result["notes"])
+
+
+@pytest.mark.ci
+def test_more_results_than_allowed_are_this_hand_ins_own_fault(grade):
+    result = grade({}, Limits(result_bytes=100))
+    assert "it sent more results than allowed" in " ".join(result["notes"])
