@@ -16,6 +16,7 @@ from helpers.metrics import device_of, faster_format
 from helpers.training.config import Config, TrainingError
 from helpers.training.optimizers import optimizers
 from helpers.training.policy import autoaugment
+from helpers.training.precision import StridedDepthwiseInFloat32
 
 ALL_IMAGES_FROM = 0.875  # of the run
 NOT_FINITE = (
@@ -133,7 +134,8 @@ class TrainingLoop:
         )
         batch = batch.contiguous(memory_format=self.form)
         lower = uses_bfloat16(self.config.precision, self.device)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=lower):
+        autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=lower)
+        with autocast, StridedDepthwiseInFloat32():
             losses = self.losses(batch, self.labels[indices])
         self.model.zero_grad(set_to_none=True)
         (losses * self.weights[indices]).mean().backward()

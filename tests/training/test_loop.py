@@ -6,11 +6,13 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from helpers import models
 from helpers.training.config import Config
 from helpers.training.loop import TrainingLoop, uses_bfloat16
 from helpers.training.optimizers import Muon, weight_groups
+from helpers.training.precision import StridedDepthwiseInFloat32
 from tests.training.tiny import tied_model, tiny_cifar, tiny_model
 
 
@@ -143,6 +145,32 @@ def test_bfloat16_is_chosen_by_hardware(monkeypatch):
         assert uses_bfloat16("auto", torch.device("cpu")) == supported
     assert uses_bfloat16("bfloat16", torch.device("cpu"))
     assert not uses_bfloat16("float32", torch.device("cpu"))
+
+
+def test_strided_depthwise_layers_alone_stay_in_float32():
+    model = tiny_model()
+    kinds = {}
+    for name in ("0", "3", "7"):
+        model.get_submodule(name).register_forward_hook(
+            lambda *call, name=name: kinds.update({name: call[-1].dtype})
+        )
+    for precision, others in (("bfloat16", torch.bfloat16), ("float32", torch.float32)):
+        loop = TrainingLoop(model, tiny_cifar().split(), Config(precision=precision))
+        loop.run_epoch(0)
+        assert kinds == {"0": others, "3": torch.float32, "7": others}
+
+
+def test_convolutions_under_autocast_take_what_torch_takes():
+    image, filters = torch.rand(2, 4, 8, 8), torch.rand(4, 1, 3, 3)
+    expected = F.conv2d(image, filters, None, 2, 1, groups=4)
+    with torch.autocast("cpu", torch.bfloat16), StridedDepthwiseInFloat32():
+        for stride in (2, (2, 2), [2, 2]):
+            output = F.conv2d(input=image, weight=filters, stride=stride, padding=1, groups=4)
+            assert torch.equal(output, expected)
+        for stride in (1, (1, 1), [1, 1]):
+            assert F.conv2d(image, filters, None, stride, groups=4).dtype == torch.bfloat16
+        assert F.conv2d(image, torch.rand(4, 4, 3, 3), stride=2).dtype == torch.bfloat16
+        assert F.conv2d(image, filters.bfloat16(), stride=2, groups=4).dtype == torch.bfloat16
 
 
 def test_distillation_loss_is_zero_when_student_and_teacher_agree():
