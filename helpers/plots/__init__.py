@@ -7,7 +7,6 @@ Example:
 """
 
 from helpers.plots.comparing import accuracies, bars, lines, waterfall
-from helpers.plots.exploring import explore
 from helpers.plots.grids import image_grid, number_grids
 from helpers.plots.interactive import interactive
 from helpers.plots.style import COLOURS, bar, line, show, subplots

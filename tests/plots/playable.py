@@ -137,6 +137,10 @@ def separable():
     return {"channels": 64, "kernel": 3, "size": 32}
 
 
+def staircase():
+    return {"scale": 1, "zero": 1, "bits": 2, "x": 0.9}
+
+
 def clipping():
     torch.manual_seed(0)
     values = torch.cat([torch.randn(3000).abs(), 12 * torch.rand(3)])
@@ -221,6 +225,11 @@ FIGURES = {
         "MobileNetV2 as a row of layers, as tall as their channels. The 32 channels of one"
         " stage are marked: they run through the ends of three blocks, and can only be removed"
         " from all.",
+    ),
+    "08-staircase": (
+        staircase,
+        "A staircase of four values follows the diagonal from -1 to 2. Within that range the error"
+        " is a sawtooth of at most half a step; outside of it the error grows without limit.",
     ),
     "08-clipping": (
         clipping,

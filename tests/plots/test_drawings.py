@@ -15,7 +15,7 @@ from torch.fx.experimental.optimization import fuse
 
 from helpers import plots
 from helpers.graphs.tracing import trace
-from helpers.plots import exploring, graphs, style
+from helpers.plots import graphs, style
 from helpers.plots.graphs import (
     CHANGED,
     MADE,
@@ -68,25 +68,6 @@ def test_lines_show_what_they_are_given():
     ).axes
     assert [list(line.get_ydata()) for line in ax.lines] == [[2, 3], [4, 5]]
     assert ax.get_ylim() == (0, 9)
-
-
-def test_a_figure_follows_its_slider_or_says_where_the_sliders_are(monkeypatch, capsys):
-    def draw(slope):
-        figure, ax = plots.subplots(size=(2, 1))
-        ax.plot([0, 1], [0, slope])
-        return figure
-
-    shown = []
-    monkeypatch.setattr(exploring, "display", shown.append)
-    monkeypatch.delenv("COURSE_HEADLESS", raising=False)
-    plots.explore(draw, "a line", slope=(0.0, 1.0, 2.0))
-    sliders, picture = shown[0].children
-    before = picture.value
-    sliders.children[0].value = 2.0
-    assert picture.value != before and 'alt="a line"' in picture.value
-    monkeypatch.setenv("COURSE_HEADLESS", "1")
-    plots.explore(draw, "a line", slope=(0.0, 1.0, 2.0))
-    assert len(shown) == 1 and "JupyterLab to get sliders for slope" in capsys.readouterr().out
 
 
 def lightness(colour: str) -> float:

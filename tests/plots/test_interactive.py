@@ -333,6 +333,34 @@ def test_the_costs_of_convolutions_are_those_of_the_layers(play):
     agrees(24, 5, 4)
 
 
+def test_the_staircase_is_python_s(play):
+    page = play("08-staircase")
+
+    def agrees(scale, zero, bits):
+        found = numbers(page)
+        x = torch.tensor(found["x"], dtype=torch.float64)
+        code = (torch.round(x / scale) + zero).clamp(0, 2**bits - 1)
+        assert found["code"] == code
+        assert found["value"] == pytest.approx(float(scale * (code - zero)))
+        assert found["error"] == pytest.approx(float(scale * (code - zero) - x))
+        assert found["low"] == pytest.approx(-scale * zero)
+        assert found["high"] == pytest.approx(scale * (2**bits - 1 - zero))
+        return page.locator(".say").inner_text()
+
+    assert "half a step, 0.50" in agrees(1.0, 1, 2)
+    box = page.locator(".live svg").bounding_box()
+    page.mouse.click(box["x"] + box["width"] - 20, box["y"] + 100)
+    assert numbers(page)["x"] > 3.8 and "beyond the last mark" in agrees(1.0, 1, 2)
+    press(page, "Bits", "ArrowRight", 2)
+    press(page, "Scale", "ArrowLeft", 6)
+    press(page, "Zero point", "ArrowRight", 9)
+    agrees(0.4, 10, 4)
+    press(page, "Bits", "ArrowLeft", 1)  # 10 is no code of 3 bits
+    agrees(0.4, 7, 3)
+    press(page, "x", "ArrowLeft", 57)
+    agrees(0.4, 7, 3)
+
+
 def test_clipping_and_rounding_errors_are_python_s(play):
     x = playable.clipping()["values"].double()
     page = play("08-clipping")

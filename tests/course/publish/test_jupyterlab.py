@@ -11,7 +11,6 @@ import time
 import urllib.request
 from contextlib import suppress
 
-import nbformat
 import pytest
 
 from course.publish import runner
@@ -70,24 +69,12 @@ def jupyterlab(tmp_path, request):
             server.wait(30)
 
 
-CELLS = {path: nbformat.read(path, as_version=4).cells for path in runner.lessons()}
-SOURCES = {path: "\n".join(cell.source for cell in cells) for path, cells in CELLS.items()}
-# What the figures that follow sliders are called, when read aloud.
-SLIDERS = {
-    path: re.findall(r'plots\.explore\(\s*\w+,\s*"([^"]+)"', text) for path, text in SOURCES.items()
-}
-LESSONS = [pytest.param(path, alts, id=path.stem) for path, alts in SLIDERS.items() if alts]
-
-
-def test_every_live_figure_is_found():
-    counts = {path: text.count("plots.explore(") for path, text in SOURCES.items()}
-    assert {path: len(alts) for path, alts in SLIDERS.items()} == counts
-    assert LESSONS
+LESSON = next(path for path in runner.lessons() if path.stem.startswith("01"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("jupyterlab", "figures"), LESSONS, indirect=["jupyterlab"])
-def test_in_jupyterlab_the_figure_follows_the_slider(jupyterlab, figures):
+@pytest.mark.parametrize("jupyterlab", [pytest.param(LESSON, id=LESSON.stem)], indirect=True)
+def test_in_jupyterlab_a_figure_follows_its_slider(jupyterlab):
     with opened(jupyterlab) as (page, _):
         page.set_default_timeout(200_000)
         page.locator(".jp-Cell").first.wait_for()
@@ -96,13 +83,12 @@ def test_in_jupyterlab_the_figure_follows_the_slider(jupyterlab, figures):
         ).wait_for()  # cells that are run before the kernel is there are lost
         page.get_by_role("menuitem", name=re.compile("^Run$")).click()
         page.get_by_role("menuitem", name=re.compile("^Run All Cells$")).click()
-        for alt in figures:
-            picture = page.locator(f"img[alt='{alt}']")
-            picture.wait_for()
-            before = picture.get_attribute("src")
-            panel = page.locator(".widget-hbox", has=picture)
-            panel.locator(".noUi-handle").first.press("ArrowRight")
-            page.wait_for_function(
-                "([alt, before]) => document.querySelector(`img[alt='${alt}']`).src !== before",
-                arg=[alt, before],
-            )
+        figure = page.locator(".course-figure[data-live]").first
+        figure.wait_for()
+        told = figure.locator(".say")
+        before = told.inner_text()
+        figure.get_by_label("Stride", exact=True).press("ArrowRight")
+        page.wait_for_function(
+            "([figure, before]) => figure.querySelector('.say').textContent !== before",
+            arg=[figure.element_handle(), before],
+        )
