@@ -22,6 +22,8 @@ import torch
 from torch import fx, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from helpers.graphs.editing import quick_copy
+
 # How far two answers may lie apart, relative to the largest number in them.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 8e-2}
 TOLERANCE |= {torch.complex128: 1e-9, torch.complex64: 1e-4}
@@ -84,7 +86,7 @@ class Answers:
 
     def _run(self, network: nn.Module, dtype: torch.dtype | None = None) -> dict[int, Any]:
         """For each call the answer and what became of the inputs, or the error."""
-        network = copy.deepcopy(network).to(dtype=dtype)
+        network = copy.deepcopy(network, quick_copy(network)).to(dtype=dtype)
         answers = {}
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())), torch.no_grad():
             for number, inputs in self._calls.items():

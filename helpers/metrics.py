@@ -70,13 +70,6 @@ class Profile:
     file_bytes: int | None
     uncounted: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
-        """One sentence for people."""
-        size = "no file" if self.file_bytes is None else f"a file of {self.file_bytes:,} bytes"
-        told = f"{self.params:,} parameters, {self.macs:,} multiply-adds, {size}"
-        missing = ", ".join(self.uncounted)
-        return f"{told}; not counted, since no formula is known: {missing}" if missing else told
-
 
 @torch.no_grad()
 def check_scores(model: nn.Module, dataset: Dataset) -> None:

@@ -19,7 +19,7 @@ FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
     "helpers": 92_000,
-    "helpers/graphs": 11_890,
+    "helpers/graphs": 12_000,
     "helpers/models": 5_830,
     "helpers/passes": 10_520,
     "helpers/pruning": 14_060,
@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 6_580,
     "course/publish": 8_370,
     "course/reference": 11_700,
-    "tests": 221_100,
+    "tests": 221_350,
     "notebooks": 99_040,
 }
 TOKENS_A_LINE = 11

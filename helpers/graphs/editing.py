@@ -6,6 +6,7 @@ weights is a new module, and takes over the old name only if no other node uses 
 
 import functools
 import itertools
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
@@ -126,3 +127,17 @@ def with_tensors(module: nn.Module, **tensors: torch.Tensor | None) -> nn.Module
         new._buffers.pop(name, None)
         new._parameters[name] = tensor
     return new
+
+
+def quick_copy(network: nn.Module) -> dict[int, Any]:
+    """A memo for `copy.deepcopy`, which then takes half the time: `deepcopy(network, memo)`.
+
+    Each module has a dozen tables of hooks. Nearly all are empty, and `deepcopy` spends most of its
+    time on them. In the memo each has its copy already: another empty one.
+    """
+    memo = {}
+    for module in network.modules():
+        for table in vars(module).values():
+            if type(table) in (dict, OrderedDict, set) and not table:
+                memo[id(table)] = type(table)()
+    return memo

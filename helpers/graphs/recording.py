@@ -26,6 +26,7 @@ from torch import fx, nn
 from torch._C import DisableTorchFunction, _DisableTorchDispatch
 from torch.utils._pytree import tree_map_only
 
+from helpers.graphs.editing import quick_copy
 from helpers.graphs.effects import has_hooks
 from helpers.graphs.errors import GraphMismatch
 from helpers.graphs.interception import (
@@ -88,8 +89,9 @@ class Recorder(fx.Tracer):
         """
         stored = stored_tensors(model)
         self._network_has_data = not all(tensor.is_meta for tensor in stored.values())
-        if self._network_has_data and not self._with_data:
-            for tensor in stored.values():
+        if self._network_has_data:
+            self._copies = quick_copy(model)
+            for tensor in () if self._with_data else stored.values():
                 self._copies[id(tensor)] = torch.empty_like(tensor, device="meta")
         types_of_values = nullcontext()
         if not self.strict:

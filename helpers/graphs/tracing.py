@@ -26,6 +26,7 @@ from torch.export import Dim
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from helpers.graphs.editing import quick_copy
 from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
 from helpers.graphs.interception import NOT_RECORDED
 from helpers.graphs.recording import Recorder, stored_tensors
@@ -115,7 +116,7 @@ def _check(model: nn.Module, example_inputs: tuple[Any, ...]) -> None:
 
 def _copied(model: nn.Module) -> nn.Module:
     try:
-        return copy.deepcopy(model)
+        return copy.deepcopy(model, quick_copy(model))
     except Exception as error:
         raise UnsupportedCase(
             "tracing", f"{type(model).__name__} cannot be copied: {error}"

@@ -36,10 +36,8 @@ def interactive(name: str, data: dict[str, Any], alt: str, still: Figure | None 
     if not alt.strip():
         raise ValueError(f"figure {name!r} has no alternative text; say what it shows")
     module = FOLDER / f"{name.split('-')[1]}.js"
-    known = sorted(path.stem for path in FOLDER.glob("*.js"))
-    if module.stem not in known:
-        there = ", ".join(known)
-        raise ValueError(f"figure {name!r}: no module {module.stem!r}; there are {there}")
+    if not module.exists():
+        raise ValueError(f"figure {name!r}: there is no {module}")
     picture = FOLDER / f"{name}.png"
     if still is None and not picture.exists():
         raise ValueError(

@@ -13,6 +13,7 @@ import torch
 from torch import fx, nn
 from torch.fx.node import map_aggregate
 
+from helpers.graphs.editing import quick_copy
 from helpers.graphs.operations import attribute
 from helpers.graphs.recording import Recorder, stored_tensors
 from helpers.passes.optimizer import as_tuple
@@ -69,7 +70,7 @@ def on_new_tensors(
     """A copy with other tensors, each asked for once; a parameter's replacement becomes a
     parameter.
     """
-    memo: dict[int, Any] = {}
+    memo = quick_copy(model)
     for name, tensor in stored_tensors(model).items():
         if id(tensor) not in memo:
             new = replacement(name, tensor)

@@ -234,10 +234,11 @@ class Layer(IntegerStep):
             self.packed = self._pack()
         if not self.packed.usable or counts_operations():
             return self.integer(codes, *residual)
-        images = codes
         if self.op.kind == "linear":
-            images = codes.reshape(-1, codes.shape[-1], 1, 1)
-        y = self.packed(images, *residual).reshape(len(codes), *self.op.shape)
+            pixels = codes.reshape(-1, codes.shape[-1], 1, 1)
+            y = self.packed(pixels, *residual).reshape(len(codes), *self.op.shape)
+        else:
+            y = self.packed(codes, *residual)
         return self.clamp_codes(y) if self.needs_clamp else y
 
     def _pack(self):

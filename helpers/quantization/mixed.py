@@ -36,7 +36,6 @@ def mixed_recipe(
     images: Tensor,
     file_bytes: int,
     recipe: Recipe | None = None,
-    progress: bool = True,
 ) -> Recipe:
     """Choose the bits of every layer so that the file that `models.save` writes takes at most
     `file_bytes`.
@@ -62,7 +61,7 @@ def mixed_recipe(
         raise QuantizationError(
             f"file_bytes={file_bytes}, too few: {fewest} bits everywhere take {least} bytes"
         )
-    scan = sensitivity_scan(plan, images, recipe, progress=progress)
+    scan = sensitivity_scan(plan, images, recipe)
     weight_bytes = scan.set_index(["layer", "bits"]).bytes
     budget = file_bytes
     while True:
@@ -78,9 +77,7 @@ def mixed_recipe(
 
 
 @torch.no_grad()
-def sensitivity_scan(
-    plan: Plan, images: Tensor, recipe: Recipe, progress: bool = True
-) -> pd.DataFrame:
+def sensitivity_scan(plan: Plan, images: Tensor, recipe: Recipe) -> pd.DataFrame:
     """The harm of every layer at every choice of bits.
 
     Args:
@@ -96,7 +93,7 @@ def sensitivity_scan(
     }
     harm = dict.fromkeys(layers, 0.0)
     values: dict[str, Tensor] = {}
-    for x in tqdm(images.split(BATCH), desc="sensitivity", disable=not progress):
+    for x in tqdm(images.split(BATCH), desc="sensitivity"):
         answers = plan.run(x, values.__setitem__).log_softmax(1)
         for key, layer in layers.items():
             op = plan[key[0]]

@@ -198,7 +198,7 @@ def execute(
         for name, value in edges.items():
             watch(name, value)
     for op in ops:
-        edges[op.name] = compute(op, *(edges[name] for name in op.inputs))
+        edges[op.name] = compute(op, *map(edges.__getitem__, op.inputs))
         if watch:
             watch(op.name, edges[op.name])
         for name in op.inputs:

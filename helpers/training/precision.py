@@ -20,9 +20,8 @@ class StridedDepthwiseInFloat32(TorchFunctionMode):
 
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """`F.conv2d`, without autocast if it is strided and each channel has a filter of its own."""
-    depthwise = groups > 1 and groups == len(weight)
-    strided = stride not in (1, (1, 1), [1, 1])
-    if not (depthwise and strided and weight.dtype == torch.float32):
+    slow = groups > 1 and groups == len(weight) and stride not in (1, (1, 1), [1, 1])
+    if slow:
+        input = input.to(weight.dtype)
+    with torch.autocast("cpu", enabled=not slow):
         return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
-    with torch.autocast("cpu", enabled=False):
-        return F.conv2d(input.float(), weight, bias, stride, padding, dilation, groups)

@@ -55,7 +55,7 @@ def test_what_no_code_stands_for_is_refused(call, message):
 
 def test_bits_for_a_file_are_chosen_for_a_network_that_can_be_saved():
     with pytest.raises(models.ModelError, match=r"carries no specification.*; say which function"):
-        mixed_recipe(root(), IMAGES, 1000, progress=False)
+        mixed_recipe(root(), IMAGES, 1000)
 
 
 def test_images_in_bfloat16_get_the_codes_of_the_same_numbers():

@@ -40,7 +40,7 @@ def test_greedy_choice_gives_up_the_bits_that_matter_least_and_sees_a_jump_behin
 def test_scan_measures_one_layer_at_a_time():
     model, x = small(), images(70)  # more than one batch
     plan = make_plan(model, (3, 9, 9), Recipe())
-    scan = sensitivity_scan(plan, x, Recipe(), progress=False).set_index(["layer", "bits"])
+    scan = sensitivity_scan(plan, x, Recipe()).set_index(["layer", "bits"])
     assert len(scan) == len(BITS) * len(plan.layers)
     for name in ("stem", "narrow", "fc"):
         other = copy.deepcopy(plan)
@@ -64,7 +64,7 @@ def test_bits_are_chosen_with_images_as_the_network_takes_them(monkeypatch):
 
     monkeypatch.setattr("helpers.quantization.mixed.sensitivity_scan", scan)
     monkeypatch.setattr("helpers.metrics.file_bytes", lambda model: 1)  # it has no builder
-    mixed_recipe(model, bytes_, 100_000, progress=False)
+    mixed_recipe(model, bytes_, 100_000)
     assert torch.equal(seen[0], normalize(bytes_, normalization=model.input_normalization))
 
 
@@ -77,7 +77,7 @@ def test_the_written_file_has_the_wanted_size(tmp_path):
         models.save(quantize(model, images, Recipe()), tmp_path / "full.safetensors").stat().st_size
     )
     wanted = int(0.8 * full)
-    recipe = mixed_recipe(model, images, wanted, progress=False)
+    recipe = mixed_recipe(model, images, wanted)
     size = (
         models.save(quantize(model, images, recipe), tmp_path / "mixed.safetensors").stat().st_size
     )
@@ -86,6 +86,6 @@ def test_the_written_file_has_the_wanted_size(tmp_path):
     with pytest.raises(
         QuantizationError, match="file_bytes=99, too few: 2 bits everywhere take"
     ) as error:
-        mixed_recipe(model, images, 99, progress=False)
+        mixed_recipe(model, images, 99)
     least = int(str(error.value).split()[-2])
-    assert {*mixed_recipe(model, images, least, progress=False).layer_bits.values()} == {2}
+    assert {*mixed_recipe(model, images, least).layer_bits.values()} == {2}
