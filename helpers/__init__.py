@@ -34,5 +34,5 @@ Which lesson uses what, besides plots and checks:
     11     data, metrics, models, passes, pipeline, pruning, quantization, training
 
 Inside, imports go one way: quantization and pruning -> passes -> graphs. `models` imports passes
-and quantization only when a file records a step of theirs, to repeat it.
+and quantization only to repeat a step that a file records.
 """

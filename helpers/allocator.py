@@ -2,8 +2,8 @@
 
 glibc gives every block of more than 32 MB back to the system when it is freed, and the kernel
 zeroes it page by page when it is asked for again. Activations are such blocks, made and freed in
-every step: that took a third of the time of a training step. Inside `with kept_memory():` freed
-memory is kept; at its end it goes back to the system.
+every step; zeroing them took a third of a training step. Inside `with kept_memory():` freed memory
+is kept; at its end it goes back to the system.
 """
 
 import ctypes
@@ -15,11 +15,11 @@ from contextlib import contextmanager
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 M_MMAP_MAX = -4
-# What the options are set to at the end. The first is a default. The two thresholds are as high as
-# glibc raises them with use, because it raises them no more once an option was set.
+# The values at the end: glibc's own default for the first; for the thresholds the highest that
+# glibc would raise them to, since it stops raising them once one is set.
 GROWN = {M_MMAP_MAX: 65536, M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 64 << 20}
 NEVER = 2**31 - 1
-# The same for the whole process, from its environment.
+# Environment variables that do the same for a whole process.
 WHOLE_PROCESS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(NEVER)}
 
 try:

@@ -57,9 +57,7 @@ def training_batch(
 
 
 def random_crop(batch: torch.Tensor, padding: int, generator: torch.Generator) -> torch.Tensor:
-    """Move each image by up to `padding` pixels each way; what comes in at the border is a
-    reflection.
-    """
+    """Move each image by up to `padding` pixels each way; a reflection fills the border."""
     count, _, height, width = batch.shape
     padded = F.pad(batch, [padding] * 4, mode="reflect")
     shift = torch.randint(

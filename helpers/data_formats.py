@@ -1,7 +1,7 @@
 """Every form in which CIFAR-10 travels, decoded to the same four arrays.
 
-A folder or an archive is first read into a mapping from file name to bytes; what those bytes are is
-then told from the names: Python batches, PNGs with one image per row, or an npz.
+A folder or an archive is first read into a mapping from file name to bytes; their names then say
+how to decode them: Python batches, PNGs with one image per row, or an npz.
 """
 
 import hashlib
@@ -43,9 +43,8 @@ def fingerprint(arrays: Arrays) -> str:
     return digest.hexdigest()
 
 
-def read(path: Path) -> Arrays:
-    """Decode a folder, a tar archive or a single file, in the form that its names announce."""
-    members: dict[str, bytes] = {}
+def read(path: Path, remedy: str = "delete it and fetch it again") -> Arrays:
+    """Decode a folder, a tar archive or a single file, in the form that its file names announce."""
     try:
         members = members_of(path)
         for first, decoder in DECODERS.items():
@@ -53,8 +52,7 @@ def read(path: Path) -> Arrays:
                 return Arrays(*map(np.ascontiguousarray, decoder(members, names)))
     except Exception as error:  # damage shows in many ways
         raise DataError(
-            f"{path} is damaged or not CIFAR-10 ({type(error).__name__}: {error}); delete it and"
-            " fetch it again"
+            f"{path} is damaged or not CIFAR-10 ({type(error).__name__}: {error}); {remedy}"
         ) from error
     names = ", ".join(sorted(members)[:5]) or "nothing"
     raise DataError(

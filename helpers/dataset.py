@@ -61,9 +61,12 @@ class Dataset:
             labels = getattr(self, f"{part}_labels")
             shape = (len(labels), channels, *self.train_images.shape[2:])
             where = f"{self.name}: the {part}"
-            if images.dtype != torch.uint8 or images.shape != shape:
+            if images.dtype != torch.uint8 or images.shape != shape or images.dim() != 4:
                 form = f"{images.dtype} {tuple(images.shape)}"
-                raise DataError(f"{where} images are {form}, expected torch.uint8 {shape}")
+                raise DataError(
+                    f"{where} images are {form}, expected torch.uint8 {shape}, of the form"
+                    " (N, C, H, W)"
+                )
             low, high = labels.aminmax() if len(labels) else (0, 0)
             if not 0 <= low <= high < len(self.classes):
                 most = len(self.classes) - 1
@@ -109,19 +112,19 @@ def normalize(
 
 
 def normalization_of(model: Any) -> Normalization:
-    """How a network's images are normalised; one that does not say takes them as CIFAR-10's are."""
+    """How a network's images are normalised; if it does not say, as CIFAR-10's are."""
     return getattr(model, "input_normalization", CIFAR10)
 
 
 def input_of(model: Any, images: torch.Tensor) -> torch.Tensor:
-    """What a network takes: uint8 images are normalised its way, floats have been already."""
+    """What a network takes: uint8 images are normalised for it, float images are already."""
     if isinstance(images, torch.Tensor) and images.dtype == torch.uint8:
         return normalize(images, normalization=normalization_of(model))
     return images
 
 
 def set_default_normalization(dataset: Dataset, *models: Any) -> None:
-    """Networks that do not say how their images are normalised take them as the data set's are."""
+    """Note the data set's normalisation on networks that have none of their own."""
     for model in models:
         silent = model is not None and not hasattr(model, "input_normalization")
         if silent and dataset.normalization != CIFAR10:
@@ -144,8 +147,8 @@ def from_arrays(
         train_images, test_images: uint8 (N, C, H, W), or (N, H, W) for one channel.
         train_labels, test_labels: whole numbers from 0.
         classes: their names; without them they are called by their numbers.
-        normalization: what the network was trained with; measured on the training images without
-            it.
+        normalization: what the network was trained with; if not given, it is measured on the
+            training images.
         mirror: whether training may mirror images: not those of digits or text.
 
     Example:
@@ -167,9 +170,8 @@ def from_arrays(
         raise DataError(
             f"{name}: there are {len(train)} training and {len(test)} test images; both need some"
         )
-    classes = tuple(
-        classes or map(str, range(1 + max(int(part.max()) for part in labels if len(part))))
-    )
+    last = max((int(part.max()) for part in labels if len(part)), default=0)
+    classes = tuple(classes or map(str, range(last + 1)))
     return Dataset(
         train,
         labels[0].long(),
@@ -177,7 +179,7 @@ def from_arrays(
         labels[1].long(),
         source=f"{' x '.join(map(str, train.shape[1:]))} pixels, {len(classes)} classes",
         classes=classes,
-        # What is no uint8 is refused by `Dataset`.
+        # `Dataset` refuses anything but uint8.
         normalization=normalization or measured(train.to(torch.uint8)),
         name=name,
         mirror=mirror,

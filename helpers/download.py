@@ -27,7 +27,7 @@ def download(url: str, target: Path, algorithm: str, digest: str, impatient: boo
     """Fetch `url` into `target`, going on where an earlier try stopped, and verify the checksum.
 
     Bytes are collected in ``<target>.part``; `target` itself appears only when it is complete and
-    right, so a killed download leaves nothing that a later run takes for good.
+    right, so a killed download leaves nothing that a later run mistakes for the whole file.
 
     Args:
         algorithm, digest: name of a hashlib algorithm, and the expected checksum, hexadecimal.
@@ -94,7 +94,7 @@ def collect(url: str, file: BinaryIO, impatient: bool) -> None:
 
 
 def from_torchvision(folder: Path, another_is_left: bool) -> Path:
-    """The address and checksum that torchvision knows, fetched with our own time-outs."""
+    """From the address that torchvision knows, with its checksum and our own time-outs."""
     return download(CIFAR10.url, folder / CIFAR10.filename, "md5", CIFAR10.tgz_md5, another_is_left)
 
 

@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old one or the new one, never half of it."""
+"""Writing files so that a reader sees the old content or the new, never half of it."""
 
 import os
 import time
@@ -16,7 +16,7 @@ def write_atomically(path: Path, content: bytes | str) -> Path:
             file.flush()
             os.fsync(file.fileno())
         move(part, path)
-    except OSError as problem:  # of a full disk the system names no file
+    except OSError as problem:  # for a full disk the system names no file
         raise OSError(problem.errno, problem.strerror or str(problem), str(path)) from problem
     finally:
         part.unlink(missing_ok=True)

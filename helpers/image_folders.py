@@ -22,12 +22,12 @@ def from_folder(
 
     Args:
         folder: holds `train` and `test` (or `val`) with a folder for each class, or the folders of
-            the classes themselves: then a fifth of each class, always the same one, is for the
+            the classes themselves: then a fifth of each class, always the same, is kept for the
             test.
         size: bring every image to this side: the shorter side is scaled to it, the middle is cut
             out. Without it images stay as they are, and must all have the same size.
-        normalization: what the network was trained with, with one number or three, which decides on
-            grey or colour; without it images are grey if all of them are, and it is measured on the
+        normalization: what the network was trained with: one number for grey images, three for
+            colour. If not given, images are grey if all of them are, and it is measured on the
             training images.
         mirror: as in `from_arrays`.
 
@@ -42,7 +42,7 @@ def from_folder(
     for path in (path for part in (train, test) for files in part.values() for path in files):
         images.append(pixels(path, size, mode))
         height, width = images[0].shape[:2]
-        # Not after the loop: photos of a phone would fill the memory before.
+        # Not after the loop: photos from a phone would fill the memory first.
         if images[-1].shape != images[0].shape:
             raise DataError(
                 f"{path} has {images[-1].shape[1]} x {images[-1].shape[0]} pixels, the first image"
@@ -72,7 +72,7 @@ def _files_by_class(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list
         return parts
     if any((folder / "train").glob("*/")):
         raise DataError(
-            f"{folder} has train, but neither test nor val; call the folder of the test images so"
+            f"{folder} has train, but neither test nor val: give the test images one of these names"
         )
     parts = {}, {}
     for name, files in classes_in(folder, fewest=2).items():
@@ -112,7 +112,7 @@ def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:
 
 
 def _images_in(folder: Path) -> list[Path]:
-    """All images below a folder but hidden ones: ._cat.jpg, or a copy in .ipynb_checkpoints."""
+    """All images below a folder, except hidden ones: ._cat.jpg, or a copy in .ipynb_checkpoints."""
     inside = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
     visible = [name for name in inside if not re.search(r"(^|/)\.", name)]
     return [folder / name for name in visible if name.lower().endswith(IMG_EXTENSIONS)]

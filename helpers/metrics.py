@@ -46,7 +46,7 @@ FLOPS = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop,
     torch.ops.aten.mkldnn_rnn_layer: shape_wrapper(_lstm_flops),
 }
-# Operators of several tensors that multiply no matrices.
+# In the names of operators that take several tensors and multiply no matrices.
 NO_PRODUCTS = ("norm", "copy", "scatter", "index")
 
 
@@ -56,7 +56,7 @@ class MeasurementError(ValueError):
 
 @dataclass(frozen=True)
 class Profile:
-    """What a network costs whatever machine it runs on.
+    """What a network costs, whatever machine it runs on.
 
     Attributes:
         params: how many parameters it has.
@@ -100,8 +100,8 @@ def check_scores(model: nn.Module, dataset: Dataset) -> None:
 def faster_format(
     images: torch.Tensor, *models: nn.Module, teacher: nn.Module | None = None
 ) -> torch.memory_format:
-    """Put models, in place, into channels_last memory, in which convolutions are faster, if all of
-    them run there.
+    """Bring models, in place, into channels_last memory, where convolutions are faster, if all of
+    them run in it; contiguous otherwise.
 
     Args:
         teacher: it has to run there as well, and is left as it is.
@@ -193,11 +193,13 @@ def _may_multiply(func: Any, args: tuple) -> bool:
     """Whether an operator may be a product: of PyTorch's own, one of two tensors of one type."""
     if not isinstance(func, torch._ops.OpOverload):
         return True
+    if func.namespace != "aten":
+        return True
     harmless = func.is_view or torch.Tag.pointwise in func.tags
     if harmless or any(word in str(func) for word in NO_PRODUCTS):
         return False
     dtypes = [arg.dtype for arg in args if isinstance(arg, torch.Tensor) and arg.dim() > 0]
-    return func.namespace != "aten" or (len(dtypes) > 1 and dtypes[0] == dtypes[1])
+    return len(dtypes) > 1 and dtypes[0] == dtypes[1]
 
 
 def _count(model: nn.Module, example_input: torch.Tensor) -> _CounterMode:
@@ -235,10 +237,10 @@ def compare_latency(
 ) -> pd.DataFrame:
     """Time forward passes in eval mode, without gradients, in rounds (A B C, B A C, ...).
 
-    In rounds, a machine that becomes slower meanwhile is the same for all. The order of each round
-    is drawn anew, so that no network always follows the same one. If there are several networks, an
-    untimed call before each turn fetches the weights into the caches; and with several threads it
-    waits first, for those of the turn before keep their cores busy for a while.
+    In rounds, a machine that slows down meanwhile slows all of them. The order of each round is
+    drawn anew, so that no network always follows the same one. If there are several networks, an
+    untimed call before each turn fetches the weights into the caches; with several threads there is
+    a pause first, since the threads of the last turn keep their cores busy for a while.
 
     Args:
         threads: of the CPU; None leaves them as they are.
@@ -288,7 +290,7 @@ def compare_latency(
 
 @contextmanager
 def evaluation_mode(*candidates: nn.Module, threads: int | None = None):
-    """Eval mode, on so many threads, inside the `with` block; afterwards all is as it was."""
+    """Eval mode, and that many threads, inside the `with` block; afterwards all is as it was."""
     was_training = [m for model in candidates for m in model.modules() if m.training]
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)

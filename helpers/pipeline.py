@@ -15,7 +15,7 @@ from helpers.provenance import provenance
 
 CALIBRATION_IMAGES = 1024
 LATENCY_BATCHES = (1, 128)
-STEPS_PER_EPOCH = 20  # or nearly: with few images, batches of 128 teach nothing
+STEPS_PER_EPOCH = 20  # at least about: few images in batches of 128 make too few steps to learn in
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def compress(
     The given network stays as it is; at most it notes how its images are normalised. Channels that
     training has switched off go first: they add nothing, and take up the range of an int8 scale.
     What can fail is tried on the pruned network before the long part, fine-tuning, begins. If
-    something fails all the same, or is stopped, the error has the finished networks as `stages`,
-    and with a `folder` the same call goes on.
+    something fails all the same, or is stopped, the error carries the finished networks as
+    `stages`; with a `folder`, the same call later goes on.
 
     Args:
         model: a trained network in eval mode, with one score per class.
@@ -110,8 +110,8 @@ def compress(
 def rehearse(
     network: nn.Module, images: torch.Tensor, recipe: quantization.Recipe, latency_runs: int
 ) -> None:
-    """Write and quantize the pruned network for a trial, and ask whether so few runs can be timed:
-    what would fail after fine-tuning fails now.
+    """Try out writing and quantizing the pruned network, and whether so few runs can be timed: what
+    would fail after fine-tuning fails now.
     """
     metrics.file_bytes(network)
     metrics.file_bytes(quantization.quantize(network, images, replace(recipe, rounding="nearest")))
@@ -119,15 +119,15 @@ def rehearse(
 
 
 def refuse_another_run(folder: Path, pruned: nn.Module, epochs: int) -> None:
-    """Refuse a folder in which another run was; the files of two runs would be a mixture."""
+    """Refuse a folder that holds another run's files; those of two runs would be mixed."""
     stages = ("pruned", "fine-tuned", "quantized")
     held = [stage for stage in stages if (folder / f"{stage}.safetensors").exists()]
     same = False
     if "pruned" in held:
         before = load_file(folder / "pruned.safetensors")
         now = models.untied_state(pruned)
-        equal = (torch.equal(now[name], before[name]) for name in now)
-        same = before.keys() == now.keys() and all(equal)
+        same = before.keys() == now.keys()
+        same = same and all(torch.equal(now[name], before[name]) for name in now)
     if (held and not same) or (not epochs and "fine-tuned" in held):
         raise models.ModelError(
             f"{folder} holds another network, or this one with other settings: choose a new folder"
@@ -135,7 +135,7 @@ def refuse_another_run(folder: Path, pruned: nn.Module, epochs: int) -> None:
 
 
 def as_saveable(model: nn.Module, dataset: Dataset) -> nn.Module:
-    """The network itself, or, of one without a specification, a copy that can be saved.
+    """The network itself, or a copy that can be saved if it has no specification.
 
     To load such a file takes a function that makes the module: `models.load(path, factory=...)`.
     """

@@ -30,7 +30,7 @@ def command(whole: bool = False) -> str:
     """The shell command that started this process.
 
     Args:
-        whole: with the folders of this machine, for the eyes of its owner.
+        whole: keep whole paths, for this machine's owner only.
     """
     words = sys.argv[1:] if whole else [without_folder(word) for word in sys.argv[1:]]
     module = getattr(sys.modules["__main__"], "__spec__", None)

@@ -98,6 +98,13 @@ def test_auto_goes_on_to_the_next_source_and_ends_with_the_sample(
     assert load_cifar10("auto").is_sample and "set CIFAR10_DIR" in capsys.readouterr().out
 
 
+def test_a_damaged_sample_is_restored_and_not_fetched(monkeypatch, tmp_path):
+    monkeypatch.setattr(data, "SAMPLE_FOLDER", tmp_path)
+    (tmp_path / "data_batch_1.png").write_bytes(b"torn")
+    with pytest.raises(DataError, match=r"damaged.*git checkout -- data/sample"):
+        load_cifar10("sample")
+
+
 def test_wrong_bytes_are_not_kept_and_a_folder_that_was_named_must_hold_something(
     tiny, monkeypatch, tmp_path
 ):

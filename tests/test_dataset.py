@@ -105,7 +105,7 @@ SPOILED = {
     "class0 and class1 look like parts; call them": lambda f: [
         write_images(f / f"class{n}") for n in range(3)
     ],
-    "birds has train, but neither test nor val; call": lambda f: write_images(
+    "birds has train, but neither test nor val: give the test images one": lambda f: write_images(
         f, parts=("train", "valid")
     ),
     "holds 0 folders; expected one for each class": lambda f: [
@@ -174,6 +174,14 @@ def grey_arrays(count=200, classes=100, size=28):
         (
             {"test_images": np.zeros((0, 28, 28), np.uint8), "test_labels": []},
             "200 training and 0 test images",
+        ),
+        (
+            {"train_labels": [], "test_labels": []},
+            r"the train images are .* expected torch.uint8 \(0, ",
+        ),
+        (
+            dict.fromkeys(("train_images", "test_images"), np.zeros((200, 784), np.uint8)),
+            r"of the form \(N, C, H, W\)",
         ),
     ],
 )

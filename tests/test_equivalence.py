@@ -67,6 +67,9 @@ def test_other_shapes_and_types_and_nan_are_caught(bad):
         assert_equivalent(nn.Identity(), bad, X)
     kinds = [torch.tensor([1, float(kind)]) for kind in ("nan", "inf", "-inf")]
     assert all((gap(one, other)[1] == 0) == (one is other) for one in kinds for other in kinds)
+    for tensor in (torch.tensor(3.0), torch.tensor([1.0, 2.0])):
+        assert gap(tensor, 3.0)[1] == gap(3.0, tensor)[1] == torch.inf
+    assert gap(3.0, 3.0)[1] == gap("a", "a")[1] == 0 and gap(3.0, 2.0)[1] == torch.inf
 
 
 OTHERS = {

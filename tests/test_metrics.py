@@ -9,6 +9,7 @@ from torchvision.ops import DeformConv2d
 from course.benchmarks import speed
 from helpers import allocator, metrics, models, passes, quantization
 from helpers.metrics import compare_latency, count_parameters, latency, profile
+from tests.passes.zoo import Net
 
 
 def test_multiply_adds_are_counted_inside_of_kernels_too():
@@ -47,6 +48,11 @@ def test_what_the_counter_does_not_know_is_listed_and_a_view_of_a_parameter_is_c
     found = profile(Unknown(), torch.zeros(2, 3, 8, 8))
     assert found.macs == 16 and found.uncounted == ("torchvision.deform_conv2d",)
     assert "torchvision.deform_conv2d" in str(found)
+    with torch.library._scoped_library("course_test", "DEF") as library:
+        library.define("norm_linear(Tensor x, Tensor w) -> Tensor")
+        library.impl("norm_linear", torch.matmul, "CompositeExplicitAutograd")
+        multiply = Net(lambda m, x: torch.ops.course_test.norm_linear(x, m.w), w=torch.ones(4, 4))
+        assert profile(multiply, torch.ones(1, 4)).uncounted == ("course_test.norm_linear",)
     for name in ("resnet18", "mobilenet_v3_small", "swin_t", "convnext_tiny", "shufflenet_v2_x0_5"):
         network = models.build(name).to("meta")
         assert metrics._count(network, torch.zeros(1, 3, 64, 64, device="meta")).uncounted == set()

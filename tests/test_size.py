@@ -19,14 +19,14 @@ FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
     "helpers": 92_000,
-    "helpers/graphs": 12_000,
+    "helpers/graphs": 12_100,
     "helpers/models": 5_830,
     "helpers/passes": 10_520,
     "helpers/pruning": 14_060,
     "helpers/quantization": 20_680,
-    "helpers/plots": 5_330,
+    "helpers/plots": 5_220,
     "helpers/training": 7_310,
-    "helpers/checks": 5_230,
+    "helpers/checks": 5_240,
     "course": 94_260,
     "course/benchmarks": 16_910,
     "course/commands": 9_470,
@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 6_580,
     "course/publish": 8_370,
     "course/reference": 11_700,
-    "tests": 221_350,
+    "tests": 221_940,
     "notebooks": 99_040,
 }
 TOKENS_A_LINE = 11

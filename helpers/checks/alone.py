@@ -14,7 +14,7 @@ from pathlib import Path
 SECONDS = 120  # for one answer, the start of the process included
 PROGRAM = """
 import json, os, pathlib, sys
-sys.tracebacklimit = 0  # an error in a default value or a decorator is told by its name
+sys.tracebacklimit = 0  # an error in a default value or a decorator is shown by its name
 from helpers.checks import Lessons, first_failure
 lessons = Lessons(pathlib.Path(sys.argv[1]))
 asked = sys.stdin.read()
@@ -22,7 +22,7 @@ if asked:
     name, blocks = json.loads(asked)
     failure = first_failure(lessons.items[name], lessons.define(name, blocks))
     print(failure.message if failure else "", file=sys.stderr, flush=True)
-    os._exit(bool(failure))  # at once: to take torch down takes as long as to try an answer
+    os._exit(bool(failure))  # at once: shutting torch down takes as long as trying an answer
 """
 
 

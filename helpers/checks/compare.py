@@ -129,7 +129,7 @@ def _difference_of_numbers(
 
 
 def _with_types(found: Found, expected: torch.dtype, got: torch.dtype | None) -> Found:
-    """Names the type of floating-point numbers that were computed in another one."""
+    """Adds the types where floating-point numbers have another type than expected."""
     if found is None or got == expected or not getattr(got, "is_floating_point", False):
         return found
     words, values = found

@@ -53,7 +53,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong answer that many give, told by what it computes, and the hint that helps.
+    """A wrong answer that many give, recognised by what it computes, and the hint that helps.
 
     Args:
         hint: what to say to an answer that is wrong in this way.
@@ -84,8 +84,8 @@ class Item:
             nudge.
         minutes: how long it takes somebody who has read the lesson so far.
         dots: how hard it is, from 1 to 3.
-        edges: further cases, which the instant check of an assignment leaves out: what is easily
-            forgotten.
+        edges: further cases, for what is easily forgotten; the instant check of an assignment
+            leaves them out.
         run: calls the learner's functions on the inputs; by default `function(**inputs)`.
         view: turns the answer into what is compared, and stands in the driver under VIEWS; may fail
             on a malformed answer. By default the answer itself is compared.

@@ -18,6 +18,7 @@ from helpers.checks.specification import Case, Item, Tree, copy_tree
 
 SHOWN_NUMBERS = 12  # of a tensor
 SHOWN_CHARACTERS = 80  # of one input
+DECIMAL = re.compile(r"(?<![\w.])\d+\.\d+(e-?\d+)?(?![\w.])")  # and no part of a name
 
 
 class OutOfTime(BaseException):
@@ -26,8 +27,8 @@ class OutOfTime(BaseException):
 
 @dataclass(frozen=True)
 class Failure:
-    """What is wrong with an answer: in words, on which case, and what it answered there; a hint
-    where that of the exercise would speak of something else.
+    """What is wrong with an answer: in words, on which case, and what it answered there; and a hint
+    of its own, where the exercise's would not fit.
     """
 
     message: str
@@ -79,10 +80,10 @@ def failure_on(item: Item, function: Callable, case: Case) -> Failure | None:
         return Failure(message, case, {"raised": raised})
     try:
         observed = item.view(answer, case.probe) if item.view else answer
+        verdict = item.compare(case, expected, observed)
     except Exception as problem:
         unusable = f"{where}: the answer cannot be used ({type(problem).__name__}: {problem})"
         return Failure(unusable[:400])
-    verdict = item.compare(case, expected, observed)
     if verdict.share != 1.0:
         message = verdict.message.replace(case.label, where, 1)
         if verdict.values:
@@ -104,7 +105,7 @@ def in_words(inputs: dict[str, Tree]) -> str:
     for name, value in inputs.items():
         if isinstance(value, torch.Tensor):
             value = value.tolist() if value.numel() <= SHOWN_NUMBERS else None
-        text = re.sub(r"\d+\.\d+(e-?\d+)?", lambda number: f"{float(number[0]):.4g}", repr(value))
+        text = re.sub(DECIMAL, lambda number: f"{float(number[0]):.4g}", repr(value))
         if value is None or len(text) > SHOWN_CHARACTERS:
             text = "..."
         parts.append(f"{name}={text}")
@@ -113,7 +114,9 @@ def in_words(inputs: dict[str, Tree]) -> str:
 
 
 def same_mistake(item: Item, function: Callable, mistaken: Callable) -> bool:
-    """Whether a known mistake is right where the learner is, and elsewhere answers the same."""
+    """Whether a known mistake is right and wrong on the same cases as the learner, with the same
+    answers.
+    """
     wrong = False
     for case in item.make_cases(secrets.randbits(62), hidden=True):
         failures = [failure_on(item, one, case) for one in (function, mistaken)]

@@ -1,4 +1,5 @@
-"""Graphs of networks: how they are recorded, read, searched and changed. Passes build on this room.
+"""Graphs of networks: how they are recorded, read, searched and changed. Passes build on this
+package.
 
 In the order in which to read it:
 

@@ -25,7 +25,8 @@ class Editor:
         self.graph = graph_module.graph
         # Calls that agree share a layer: what a call reads -> the layer's path (layers.py).
         self.layers: dict[Any, str] = {}
-        # Likewise a layer and what is folded into it -> the new layer's path, and that layer.
+        # The same for folding: a layer and what is folded into it -> the new layer's path, and that
+        # layer.
         self.folded: dict[Any, tuple] = {}
 
     @functools.cached_property
@@ -64,7 +65,7 @@ class Editor:
         the tensor is one.
 
         Args:
-            before: the node before which it is put, and from which the constant has its name.
+            before: the node before which it is put, and after which the constant is named.
         """
         name = self.free_name(f"{before.name}_constant")
         stored = tensor if isinstance(tensor, nn.Parameter) else nn.Buffer(tensor)

@@ -31,8 +31,8 @@ from helpers.graphs.operations import (
     operation_name,
 )
 
-# What writes into the tensors that follow its first argument, unless a setting is off: the
-# setting's position, its name, its default.
+# These write into the arguments after the first, unless a setting is off; of the setting its
+# position, name and default.
 WRITES_STATE = {
     "batch_norm": (5, "training", False),
     "instance_norm": (5, "use_input_stats", True),

@@ -1,4 +1,4 @@
-"""What a forward does that torch.fx alone would refuse or get wrong in silence, and what sees it:
+"""What a forward does that torch.fx alone would refuse or silently get wrong, and what catches it:
 
 y += 1, y[0] = 1        writes into y, and into whatever shares its storage   Proxy
 if y.shape[1] > 8       decides by a size: its value is known                 ValueProxy
@@ -33,7 +33,7 @@ class Proxy(fx.Proxy):
     """Stands for a value, and records writing, which torch.fx does not."""
 
     def __getattr__(self, name: str) -> Any:
-        """A method or property, into which one may write as well."""
+        """A method or property; writing into it is recorded, too."""
         return Attribute(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -51,7 +51,7 @@ for _function in WRITING:
 
 
 class Attribute(Proxy, fx.proxy.Attribute):
-    """`x.T` or `x.data`, or the method of a call."""
+    """`x.T`, `x.data`, or the `view` of `x.view(3)`."""
 
 
 class ValueProxy(Proxy):
@@ -92,6 +92,14 @@ class ValueProxy(Proxy):
     def __round__(self) -> int:
         return round(self._value)
 
+    def __hash__(self) -> int:
+        """So that a set or dictionary finds what equals the value."""
+        return hash(self._value)
+
+    def __eq__(self, other: Any) -> Any:
+        """Nothing equals a value of an earlier recording, which a cache may still hold."""
+        return self.tracer.submodule_paths is not None and super().__eq__(other)
+
 
 class Sizes(tuple):
     """Proxies in place of a torch.Size."""
@@ -110,8 +118,8 @@ def isinstance_of_value(
 ) -> bool:
     """`isinstance` for a forward that asks: a proxy is what its value is.
 
-    A proxy cannot say so by `__class__`: C code that believes it would crash. This function takes
-    the place of `isinstance`, whose own one is `builtin`.
+    A proxy cannot say so itself, by `__class__`: C code that believed it would crash. This function
+    replaces `isinstance`; the real one is `builtin`.
     """
     return builtin(x, classes) or (type(x) is ValueProxy and builtin(x._value, classes))
 
@@ -172,7 +180,7 @@ def _is_required_keyword(parameter: inspect.Parameter) -> bool:
 
 
 def check_assignment(path: str, node: fx.Node) -> None:
-    """Refuse that forward puts another tensor in the place of a buffer. `self.count += 1` is all
+    """Refuse a forward that puts another tensor in the place of a buffer. `self.count += 1` is all
     right: it writes into the buffer, and puts it where it was.
     """
     source = node

@@ -31,7 +31,7 @@ TENSORS = ("weight", "bias", "running_mean", "running_var")
 
 
 def why_not_ordinary(module: nn.Module) -> str | None:
-    """Why a module may compute something else than its class says, or None."""
+    """Why a module may compute something other than its class says, or None."""
     if "parametrizations" in module._modules:
         return (
             "its weight is computed anew at each call (parametrised): remove the parametrisation"

@@ -2,10 +2,9 @@
 never changed.
 
 The search starts at an anchor, which may be the result of the pattern, and goes on to its operands.
-Of these, operations are compared before values, so that most reasons are about a piece of graph
-that has the operations of the pattern. Unlike in torch's `SubgraphMatcher`, modules are compared by
-class and not by name, operands of commutative operations may stand in either order, and there are
-reasons.
+Operands that are operations are compared before values, so that a reason is mostly given only where
+all operations fit. Unlike in torch's `SubgraphMatcher`, modules are compared by class and not by
+name, operands of commutative operations may stand in either order, and there are reasons.
 """
 
 import functools
@@ -74,8 +73,8 @@ class Matcher:
         return [node for node in nodes if callee(node) in pattern.targets]
 
     def first(self, pattern: OpPattern, anchor: fx.Node, use: Callable[[Match], Any]) -> Any:
-        """What `use` makes of the first match at an anchor that it does not decline; None where the
-        operations, literals or numbers of operands are not those of the pattern.
+        """What `use` returns for the first match at an anchor that it accepts; None where
+        operations, literals or numbers of operands differ from the pattern's.
 
         Raises:
             Declined: the operations are those of the pattern, but there is no match; says why.
@@ -147,13 +146,12 @@ class Matcher:
 
     def _check_value(self, part: Value, value: Any) -> None:
         """Decline a graph node or literal that this value or constant does not stand for."""
-        is_node = isinstance(value, fx.Node)
         if isinstance(part, Constant):
-            if is_node and value.op != "get_attr":
-                raise Declined(f"{value} is not a constant")
-            if is_node and self.editor.storage.is_written(value):
-                raise Declined(f"{value} is written to by the network")
-            if is_node:
+            if isinstance(value, fx.Node):
+                if value.op != "get_attr":
+                    raise Declined(f"{value} is not a constant")
+                if self.editor.storage.is_written(value):
+                    raise Declined(f"{value} is written to by the network")
                 value = attribute(self.editor.graph_module, value.target)
             if not isinstance(value, (torch.Tensor, int, float, complex)):
                 raise Declined(f"{value!r} is neither a number nor a tensor")

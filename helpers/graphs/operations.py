@@ -50,7 +50,8 @@ _AUGMENTED_NAMES = {f"i{name}": name for name in _OPERATORS}
 
 def operation(node: fx.Node) -> str:
     """The one name of what a node does: "add" for `x + y`, `x += y`, `torch.add`, `x.add_`; "size"
-    and "shape" for these questions; "placeholder", "get_attr" and "output" for what calls nothing.
+    for `x.size()` and "shape" for `x.shape`; "placeholder", "get_attr" and "output" for what calls
+    nothing.
 
     A class or function that is not torch's has its module in its name.
     """
@@ -91,7 +92,8 @@ def operation_name(called: Any) -> str:
 @functools.cache
 def bare_name(called: Any) -> str:
     """What a function or method is called where it is defined: "add_" for `x.add_(y)` and for
-    `aten.add_.Tensor`. For an operator of another library it is the name of the library.
+    `aten.add_.Tensor`. An operator outside of aten gets the name of its library, since none is in a
+    table.
     """
     if isinstance(called, _OVERLOADS):
         return str(called).removeprefix("aten.").split(".")[0]

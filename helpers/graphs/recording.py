@@ -62,7 +62,8 @@ class Recorder(fx.Tracer):
         with_data: work out the values on copies with data, for operations that look at numbers.
     """
 
-    # Else a forward that writes into a buffer would do so now, and not when the graph is called.
+    # Otherwise a forward that writes into a buffer would do so now, and not when the graph is
+    # called.
     proxy_buffer_attributes = True
 
     def __init__(
@@ -140,7 +141,7 @@ class Recorder(fx.Tracer):
                 without_data = map_tensors(_on_meta, value)
                 self.values[node] = value if self._with_data else without_data
                 if node.op != "output":
-                    # Detached, for its shape as it is now: an operation in place may change that.
+                    # Detached, to keep its shape of now: an operation in place may change it.
                     node.meta["val"] = map_tensors(torch.Tensor.detach, without_data)
         except Exception as error:
             if not self.strict:
@@ -222,10 +223,7 @@ class Recorder(fx.Tracer):
         """A layer becomes one node, and what it does inside is not recorded. Only a layer that
         forward has just made, without tensors, has no name and is looked into.
         """
-        if self._is_evaluating:
-            return forward(*args, **kwargs)
-        made_in_forward = m not in self.submodule_paths and not stored_tensors(m)
-        if made_in_forward:
+        if self._is_evaluating or (m not in self.submodule_paths and not stored_tensors(m)):
             return forward(*args, **kwargs)
         return super().call_module(m, forward, args, kwargs)
 
@@ -276,6 +274,12 @@ def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
 
 def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.is_meta else torch.empty_like(tensor, device="meta")
+
+
+def first_names(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
+    """For each name the first name of the same tensor, since a tensor may have several."""
+    first = {id(tensor): name for name, tensor in reversed(tensors.items())}
+    return {name: first[id(tensor)] for name, tensor in tensors.items()}
 
 
 def stored_tensors(model: nn.Module) -> dict[str, torch.Tensor]:

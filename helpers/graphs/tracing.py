@@ -34,7 +34,7 @@ from helpers.graphs.recording import Recorder, stored_tensors
 ROUTES = ("fx", "export")
 # The module of the functions that export writes before and after the inside of torch.vmap.
 VMAP = "torch._functorch.predispatch"
-# Names that a GraphModule uses itself, so that no layer or tensor can be called so.
+# Names that a GraphModule uses itself, so that no layer or tensor can have them.
 RESERVED = frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph())))
 # The error of an exported graph that is given other inputs than those for which it holds.
 OTHER_INPUTS = "this graph was recorded for other inputs"
@@ -190,7 +190,7 @@ def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep back the graph that torch prints when export fails: the error names the line."""
+    """Hold back the graph that torch prints when export fails: the error names the line."""
     logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
     printed = io.StringIO()
     logger.disabled = True
@@ -203,7 +203,7 @@ def _quiet() -> Iterator[None]:
 
 
 class _RefuseNewData(TorchFunctionMode):
-    """Refuses `x.data = y`, which export leaves out in silence."""
+    """Refuses `x.data = y`, which export silently leaves out."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None

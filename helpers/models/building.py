@@ -9,6 +9,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torchvision
@@ -149,6 +150,6 @@ def _function_of(name: str) -> Callable[..., nn.Module]:
             f" {len(known)} names, or package.module:function"
         )
     try:
-        return getattr(importlib.import_module(module), function)
+        return attrgetter(function)(importlib.import_module(module))
     except Exception as error:  # importing runs anybody's code
         raise ModelError(f"the factory {name!r} cannot be imported ({one_line(error)})") from error

@@ -21,6 +21,7 @@ from torch import nn
 
 from helpers.dataset import CIFAR10, Normalization
 from helpers.files import write_atomically
+from helpers.graphs.recording import first_names
 from helpers.models.building import OURS, build, name_of, one_line
 from helpers.models.header import Budget, ModelError, checked
 from helpers.models.rebuilt import put_tensors, refuse_another_network, untied_state
@@ -104,7 +105,7 @@ def load(path: str | Path, factory: str | Callable[..., nn.Module] | None = None
             they are named.
     """
     spec, _ = read_header(path)
-    # A network that was cut down to a file of this size, to 2 bits a weight perhaps, had no more.
+    # No network that fits into such a file, even at 2 bits a weight, had more.
     limit = max(MOST_NUMBERS, 16 * Path(path).stat().st_size)
     tensors = load_file(path)
     model = in_precision_of(tensors, structure(spec, path, factory, limit))
@@ -178,8 +179,7 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
         raise ModelError(
             f"{path} holds no state dict; write one with torch.save(model.state_dict(), path)"
         )
-    first_name: dict[int, str] = {}  # of tensors with two names, either is enough, and so are both
-    names = {name: first_name.setdefault(id(t), name) for name, t in expected.items()}
+    names = first_names(expected)  # a tensor with two names may be there under either or both
     renamed = {names.get(name, name): tensor for name, tensor in tensors.items()}
     put_tensors(model, renamed, path, type(model).__name__)
     return model

@@ -54,7 +54,7 @@ def problem(value: Any, kind: Any, where: str = "") -> str | None:
 
 def _judge(value: Any, kind: Any) -> tuple[bool, str | None]:
     """Whether a value is of a kind, and the kind in words. A kind that is a table or a list comes
-    here only with a value that is none.
+    here only with a value that is not one.
     """
     match kind:
         case dict():

@@ -1,13 +1,13 @@
 """Is a network still what its builder makes, apart from its weights?
 
 A file holds tensors, and says how the structure is built. Any other change of a network (a layer
-replaced, a stride set, a hook added) would be lost in silence. So `save` builds the network anew
+replaced, a stride set, a hook added) would silently be lost. So `save` builds the network anew
 and compares, in this order: the names, dtypes and shapes of the tensors; the type, attributes and
 hooks of each module; and last the answers to an example.
 
-What differs decides, unless the answers agree and it is either something that the owner noted down,
-or a cache or a counter: something that also changes in the fresh network when it runs. Where no
-input is known that the network takes, everything decides.
+Any difference is refused, with one exception: if the answers agree, a network may differ in notes
+of its owner, and in caches and counters, which also change in the fresh network when it runs. If no
+input is known that the network takes, there is no exception.
 
 Example:
     >>> network = models.build("resnet18")
@@ -19,6 +19,7 @@ Example:
 
 import copy
 import inspect
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -31,12 +32,13 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map_only
 
 from helpers.equivalence import TOLERANCE, digest, gap, tensors_in
+from helpers.graphs.recording import first_names
 from helpers.models.header import ModelError
 
 MOST_NAMED = 20  # tensors that do not fit
 # What a file says elsewhere.
 NOT_COMPARED = {"spec", "input_normalization", *vars(nn.Module())} - {"training"}
-# How PyTorch's own layers are trained, and where they write.
+# Settings of PyTorch's own layers that change no answer in eval mode.
 OF_TRAINING = {"p", "dropout", "momentum", "inplace"}
 OF_GRAPHS = vars(fx.GraphModule({}, fx.Graph())).keys()
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
@@ -73,16 +75,14 @@ def refuse_another_network(model: nn.Module, twin: nn.Module, maker: str) -> Non
 
 def untied_state(model: nn.Module) -> dict[str, torch.Tensor]:
     """The state dict with each shared tensor once, under its first name."""
-    first_name: dict[int, str] = {}
     state = model.state_dict(keep_vars=True)
     for name, tensor in state.items():
         if not isinstance(tensor, torch.Tensor) or is_lazy(tensor) or tensor.is_meta:
             raise ModelError(
-                f"{name} has no numbers, which are all that a file keeps: put what is no tensor"
+                f"{name} has no numbers, and a file keeps nothing else: put other state"
                 " into a buffer, and run a network with lazy layers once, where it is built"
             )
-        first_name.setdefault(id(tensor), name)
-    return {name: state[name] for name in first_name.values()}
+    return {name: state[name] for name in first_names(state).values()}
 
 
 def put_tensors(
@@ -144,21 +144,20 @@ def _compare(
             start = _where_unlike(value, other)
             difference = f"{place} is {value[start:]:.80}, and {other[start:]:.80} in {maker}"
             decides = made.get(setting) == run.get(name, {}).get(setting)
-            if setting not in made and name in fresh:  # a note, or instead of the class's own
+            if setting not in made and name in fresh:  # a note, unless it hides one of the class
                 decides = hasattr(type(model.get_submodule(name)), setting)
             (decisive if decides else doubtful).append(difference)
     if answer != "":
         decisive += doubtful
     if answer:
-        decisive.append(f"it answers otherwise than {maker}")
+        decisive.append(f"it answers differently from {maker}")
     if decisive:
         raise ModelError(": ".join(filter(None, [decisive[0], answer])))
 
 
 def _where_unlike(text: str, other: str) -> int:
     """Shortly before two texts part; code is long."""
-    pairs = enumerate(zip(text, other, strict=False))
-    return max(0, next((at for at, two in pairs if len({*two}) > 1), 0) - 40)
+    return max(0, len(os.path.commonprefix([text, other])) - 40)  # noqa: RUF071  (no paths)
 
 
 def _settings(module: nn.Module) -> dict[str, str]:
@@ -222,8 +221,9 @@ def _examples(network: nn.Module) -> Iterator[tuple[torch.Tensor, ...]]:
     for step in getattr(getattr(network, "spec", None), "steps", ()):
         if step["step"] == "quantize":
             shapes.insert(0, [2, *step["input_shape"]])
-        if step["step"] == "optimize" and isinstance(step["shapes"][0], list):
-            shapes.insert(0, step["shapes"][0][:-1])
+        first = step.get("shapes", [None])[0]
+        if isinstance(first, list) and str in map(type, first):  # sizes and dtype of one tensor
+            shapes.insert(0, first[:-1])
     weight = next((p for p in network.parameters() if p.dim() in (2, 4)), torch.empty(0, 3, 0, 0))
     sides = [()] if weight.dim() == 2 else [(size, size) for size in IMAGE_SIZES]
     parameters = inspect.signature(network.forward).parameters.values()

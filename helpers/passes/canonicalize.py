@@ -16,11 +16,25 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from helpers.graphs import effects, operations
 from helpers.graphs.editing import Editor
+from helpers.graphs.effects import is_fresh, is_torch
 from helpers.graphs.errors import Declined
 from helpers.graphs.layers import channel_axis, convert, output_channels, rank, why_not_ordinary
-from helpers.graphs.operations import CONVS, FOLDABLE, REQUIRED, TRANSPOSED, called_module
+from helpers.graphs.operations import (
+    ARITHMETIC,
+    ATTRIBUTES,
+    CONVS,
+    FOLDABLE,
+    LAYERS,
+    OPERATIONS,
+    REQUIRED,
+    SYNONYMS,
+    TRANSPOSED,
+    by_name,
+    called_module,
+    is_in_place,
+    operation,
+)
 from helpers.passes.folder import Pass
 
 # Questions about sizes; "getitem" may take one out of x.size().
@@ -46,7 +60,7 @@ class Canonicalize(Pass):
             raise Declined(f"{before.name()} runs a subgraph, into which no pass looks")
         elif node.target is torch._assert:
             return _assert_of_input(node, editor)
-        elif node.op in ("call_function", "call_method") and effects.is_torch(node):
+        elif node.op in ("call_function", "call_method") and is_torch(node):
             _function(node, editor)
         if node.target is not before:
             return f"{_spelling(before)} became {_spelling(node.target)}"
@@ -58,14 +72,14 @@ class Canonicalize(Pass):
 def _assert_of_input(node: fx.Node, editor: Editor) -> str | None:
     """Assert the number of dimensions of the input instead of that of another value.
 
-    If the input has as many as the example, so has the value. As it is, the assertion reads the
-    result of a layer, into which nothing could be folded then.
+    If the input has as many dimensions as the example, so has the value. Left alone, the assertion
+    would read a layer's result, and nothing could be folded into that layer.
     """
     condition = node.args[0]
     if not isinstance(condition, fx.Node) or condition.target is not operator.eq:
         return None
     question = condition.args[0]
-    if not isinstance(question, fx.Node) or operations.operation(question) not in ("ndim", "dim"):
+    if not isinstance(question, fx.Node) or operation(question) not in ("ndim", "dim"):
         return None
     placeholders = editor.graph.find_nodes(op="placeholder")
     inputs = [tensor for tensor in placeholders if rank(tensor) is not None]
@@ -101,19 +115,19 @@ def _module(node: fx.Node, editor: Editor) -> None:
             node.args = (named.pop("input"),)
             node.kwargs = named
     name = _known_name(node)
-    if name not in operations.OPERATIONS or len(node.args) != 1 or node.kwargs:
+    if name not in OPERATIONS or len(node.args) != 1 or node.kwargs:
         return
     settings = {}
-    for argument in operations.OPERATIONS[name].arguments:
-        attribute = operations.ATTRIBUTES.get(argument, argument)
+    for argument in OPERATIONS[name].arguments:
+        attribute = ATTRIBUTES.get(argument, argument)
         if hasattr(module, attribute):
             settings[argument] = getattr(module, attribute)
     _write(node, editor, name, node.args[0], settings)
 
 
 def _known_name(node: fx.Node) -> str:
-    name = operations.operation(node)
-    return operations.SYNONYMS.get(name, name)
+    name = operation(node)
+    return SYNONYMS.get(name, name)
 
 
 def _function(node: fx.Node, editor: Editor) -> None:
@@ -122,23 +136,23 @@ def _function(node: fx.Node, editor: Editor) -> None:
         _simplify_size(node, editor, name)
     elif node.target is getattr:
         return
-    elif name in operations.LAYERS:
+    elif name in LAYERS:
         convert(node, editor)
-    elif name in operations.ARITHMETIC:
-        in_place = operations.is_in_place(node.target)
+    elif name in ARITHMETIC:
+        in_place = is_in_place(node.target)
         if in_place:
             _read_result_instead(node)
         if not in_place or _write_is_unseen(node):
             _arithmetic(node, editor, name)
-    elif name in operations.OPERATIONS:
+    elif name in OPERATIONS:
         _named_operation(node, editor, name)
 
 
 def _named_operation(node: fx.Node, editor: Editor, name: str) -> None:
     """An operation of the table OPERATIONS, if all its arguments are in the table, too."""
-    arguments = operations.OPERATIONS[name].arguments
-    settings = operations.by_name(node, ["input", *arguments])
-    if operations.is_in_place(node.target):
+    arguments = OPERATIONS[name].arguments
+    settings = by_name(node, ["input", *arguments])
+    if is_in_place(node.target):
         settings["inplace"] = True
     required = {"input", *(key for key in arguments if arguments[key] is REQUIRED)}
     fits = required <= settings.keys() <= {"input", *arguments}
@@ -152,7 +166,7 @@ def _write(node: fx.Node, editor: Editor, name: str, first: Any, settings: dict[
     """
     if name == "hardtanh" and settings.get("min_val", -1) == 0 and settings.get("max_val", 1) == 6:
         name, settings = "relu6", {"inplace": settings.get("inplace", False)}
-    form = operations.OPERATIONS[name]
+    form = OPERATIONS[name]
     args = [first]
     kwargs = {}
     for key, default in form.arguments.items():
@@ -165,7 +179,7 @@ def _write(node: fx.Node, editor: Editor, name: str, first: Any, settings: dict[
 
 def _arithmetic(node: fx.Node, editor: Editor, name: str) -> None:
     """Call Python's operator; `alpha` multiplies the second operand of torch's."""
-    arguments = operations.by_name(node, ("input", "other"))
+    arguments = by_name(node, ("input", "other"))
     alpha = arguments.pop("alpha", 1)
     if arguments.keys() != {"input", "other"} or len(node.args) > 2:
         return
@@ -178,7 +192,7 @@ def _arithmetic(node: fx.Node, editor: Editor, name: str) -> None:
         if second is None:
             return
     operands = (second, first) if name == "rsub" else (first, second)
-    editor.retarget(node, "call_function", operations.ARITHMETIC[name], operands, {})
+    editor.retarget(node, "call_function", ARITHMETIC[name], operands, {})
 
 
 def _scaled(node: fx.Node, first: Any, second: Any, alpha: float, editor: Editor) -> Any:
@@ -210,7 +224,7 @@ def _write_is_unseen(node: fx.Node) -> bool:
         return False
     target, other = node.args
     for related in (target, *(user for user in target.users if user is not node)):
-        if related > node or not effects.is_fresh(related):
+        if related > node or not is_fresh(related):
             return False
     value = target.meta.get("val")
     if isinstance(other, fx.Node):

@@ -1,8 +1,8 @@
 """What functions compute from parameters alone is computed once.
 
-Left to the graph are calls of modules, random numbers, what writes into a tensor or is written to,
-and what the network returns, or returns a view of. If the caller wrote into that, it would write
-into the network.
+Not folded are calls of modules, random numbers, what writes into a tensor or is written to, and
+what the network returns, or returns a view of: a caller that wrote into that would write into the
+network.
 """
 
 from typing import Any

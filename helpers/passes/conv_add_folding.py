@@ -37,7 +37,7 @@ def per_channel(value: Any, node: fx.Node, layer: nn.Module) -> torch.Tensor:
     precision.
 
     Raises:
-        Declined: the constant differs along another axis than the channels.
+        Declined: the constant differs along an axis other than the channels.
     """
     wide = torch.complex128 if torch.as_tensor(value).is_complex() else torch.float64
     if not isinstance(value, torch.Tensor):
@@ -46,7 +46,7 @@ def per_channel(value: Any, node: fx.Node, layer: nn.Module) -> torch.Tensor:
     del shape[channel_axis(layer, rank(node))]
     if any(size != 1 for size in shape):
         raise Declined(
-            f"the constant of shape {tuple(value.shape)} differs along another axis than the"
+            f"the constant of shape {tuple(value.shape)} differs along an axis other than the"
             " channels"
         )
     return value.detach().reshape(-1).to(wide)

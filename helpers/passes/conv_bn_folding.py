@@ -84,8 +84,8 @@ def folded(layer: nn.Module, factor: PerChannel, summand: PerChannel) -> nn.Modu
         weight = layer.weight * _along_output_axis(layer, row_factors)
         bias = z if layer.bias is None else a * layer.bias.to(wide) + z
         new = {"weight": weight.to(dtype), "bias": bias.to(dtype)}
-    # The number 0 adds no bias; a tensor of zeros does, for the structure must come out the same
-    # for any weights.
+    # The number 0 adds no bias. A tensor of zeros does, because the structure must not depend on
+    # the weights.
     if layer.bias is None and not isinstance(summand, torch.Tensor) and summand == 0:
         new["bias"] = None
     tensors = [tensor for tensor in new.values() if tensor is not None]

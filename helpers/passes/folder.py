@@ -10,7 +10,7 @@ declined:
 
 A `RulePass` has a table of patterns and rules instead of `rewrite` (graphs/rewriting.py).
 
-A pass never leaves a case out in silence: each near miss is reported as declined, with its reason.
+A pass never leaves a case out silently: each near miss is reported as declined, with its reason.
 It never writes into a tensor that is already there, because others may read it: new values go into
 new tensors.
 """
@@ -30,7 +30,7 @@ class Pass:
     """The base class of all passes.
 
     Attributes:
-        name: under which lists and reports know the pass.
+        name: what lists and reports call the pass.
 
     Example:
         >>> class KeepSigmoids(Pass):
@@ -83,12 +83,13 @@ class RulePass(Pass):
         return rewriting.rewrite(graph_module, self.rules)
 
 
-def check_same_form(before: fx.Node, after: fx.Node) -> None:
+def check_same_form(first: fx.Node, second: fx.Node) -> None:
     """Decline unless the values of two nodes have one shape and dtype."""
-    old, new = before.meta.get("val"), after.meta.get("val")
-    if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
+    one, other = first.meta.get("val"), second.meta.get("val")
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
         raise Declined("shapes are not known: trace with example inputs")
-    if old.shape != new.shape:
-        raise Declined(f"it changes the shape from {tuple(old.shape)} to {tuple(new.shape)}")
-    if old.dtype != new.dtype:
-        raise Declined(f"it changes the dtype from {old.dtype} to {new.dtype}")
+    both = f"{first} and {second} have the"
+    if one.shape != other.shape:
+        raise Declined(f"{both} shapes {tuple(one.shape)} and {tuple(other.shape)}")
+    if one.dtype != other.dtype:
+        raise Declined(f"{both} dtypes {one.dtype} and {other.dtype}")

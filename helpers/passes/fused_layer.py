@@ -9,9 +9,9 @@ the packed weight, is kept beside the parameters, and is not saved. It is made a
 or the weight has changed, and after any step of an optimizer. Where the kernel does not apply
 (other dtypes and devices, gradients wanted, autocast, tracing) PyTorch's own operations run.
 
-Two things differ from them. oneDNN's relu and hardtanh turn a NaN into 0, where PyTorch's keep it.
-And PyTorch does not count a change through `weight.data`, so the packed weight stays the old one;
-after `weight.data.mul_(2)`, a `copy.deepcopy(network)` has the new weights.
+The kernels differ from these in two things. oneDNN's relu and hardtanh turn a NaN into 0, where
+PyTorch's keep it. And PyTorch does not count a change through `weight.data`, so the packed weight
+stays the old one; after `weight.data.mul_(2)`, a `copy.deepcopy(network)` has the new weights.
 """
 
 from typing import Any, NamedTuple
@@ -224,5 +224,5 @@ def _geometry(layer: nn.Module) -> tuple[Any, ...]:
         raise Declined(f"it pads with padding_mode={mode!r}, and the kernels pad with zeros")
     sides = layer._reversed_padding_repeated_twice[::-1]
     if sides[::2] != sides[1::2]:
-        raise Declined("it pads by another amount left than right ('same' with an even kernel)")
+        raise Declined("it pads left and right by different amounts ('same' with an even kernel)")
     return layer.stride, tuple(sides[::2]), layer.dilation, layer.groups

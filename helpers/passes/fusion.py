@@ -14,7 +14,7 @@ from helpers.graphs.matching import Match
 from helpers.graphs.operations import CONVS, OPERATIONS, TRANSPOSED, called_module, is_in_place
 from helpers.graphs.patterns import OpPattern, Value
 from helpers.graphs.rewriting import Outcome, Rules
-from helpers.passes.folder import Pass, RulePass
+from helpers.passes.folder import Pass, RulePass, check_same_form
 from helpers.passes.fused_layer import KERNELS, FusedLayer, read_activation
 
 aten = torch.ops.aten
@@ -62,11 +62,7 @@ def _add(match: Match, layer: fx.Node, other: fx.Node) -> str:
         raise Declined(f"{addition} writes into {addition.args[0]}, which others may read")
     if len(layer.args) == 2:
         raise Declined(f"{layer} is fused already")
-    first = _value(layer)
-    second = _value(other)
-    if (first.shape, first.dtype) != (second.shape, second.dtype):
-        both = f"{first.dtype} {[*first.shape]} and {second.dtype} {[*second.shape]}"
-        raise Declined(f"{layer} and {other} are {both}: only equal ones add")
+    check_same_form(layer, other)
     return _put_fused(match, layer, fused, other)
 
 
@@ -100,7 +96,7 @@ class Fusion(RulePass):
     """conv(x) + other and activation(conv(x)) become one node; a convolution alone gets a kernel,
     too.
 
-    First the additions, then the activations, at last the convolutions that are left: a rule also
+    First the additions, then the activations, and last the convolutions that are left: a rule also
     finds the fused layers that the rules before it have made.
     """
 
@@ -144,7 +140,9 @@ class Contiguity(Pass):
 
 
 def _ignores_order(node: fx.Node) -> bool:
-    """Whether a node makes the same new tensor in any order; random numbers depend on it."""
+    """Whether a node makes a new tensor, the same for any order of its inputs in memory; what it
+    draws would depend on that.
+    """
     return is_fresh(node) and not is_random(node)
 
 

@@ -20,8 +20,8 @@ PIPELINES: dict[str, list[str]] = {
     "inference": [cls.name for cls in INFERENCE],
 }
 UNSEEN = (
-    "a graph has no hooks or forward set on the network, no isinstance of inputs, and no counters"
-    " except buffers"
+    "a graph leaves out hooks and a forward that were set on the network, isinstance on inputs, and"
+    " counters that are no buffers"
 )
 
 

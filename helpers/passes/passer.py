@@ -208,7 +208,7 @@ def _named(error: Exception, name: str, report: Report) -> PassError:
 
 
 def known(kind: str, name: str, table: Mapping[str, Any]) -> Any:
-    """The entry of a table under a name; an error names those that are spelt nearly so, or all.
+    """The entry of a table under a name; an error names those with a similar spelling, or all.
 
     Args:
         kind: what the table holds, for the error: "pass", "level".

@@ -69,35 +69,26 @@ def lines(
 
 
 def accuracies(
-    found: Mapping[str, Evaluation] | Mapping[str, Sequence[Evaluation]],
-    names: Sequence[str] = (),
-    label: str = "",
-    dense: Evaluation | None = None,
+    found: Mapping[str, Sequence[Evaluation]], names: Sequence[str], label: str, dense: Evaluation
 ) -> Figure:
     """Draw accuracies on validation images with their 95 % intervals.
 
     Args:
-        found: a bar for each entry; with `names`, a line for each entry, with one point for each
-            name.
+        found: a line for each entry, with one point for each name.
         names: of the points of the lines.
+        label: the axis of the names.
         dense: the float network, for a dotted line.
     """
     figure, ax = subplots(size=(8, 3.6))
-    series = found if names else {"": list(found.values())}
-    for position, (legend, results) in enumerate(series.items()):
+    for position, (legend, results) in enumerate(found.items()):
         percent = [100 * result.accuracy for result in results]
         bounds = np.array([result.interval for result in results])
         ends = abs(100 * bounds.T - percent)
-        if names:
-            places = np.arange(len(names)) + 0.06 * (position - (len(series) - 1) / 2)
-            ax.errorbar(places, percent, yerr=ends, capsize=4, label=legend, **line(position))
-        else:
-            ax.bar(range(len(found)), percent, 0.55, yerr=ends, capsize=6, color=COLOURS["sky"])
-    if dense:
-        ax.axhline(100 * dense.accuracy, color=GREY, linestyle=":", label="float32")
-    if names:
-        ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    ax.set_xticks(range(len(names or found)), names or found)
+        places = np.arange(len(names)) + 0.06 * (position - (len(found) - 1) / 2)
+        ax.errorbar(places, percent, yerr=ends, capsize=4, label=legend, **line(position))
+    ax.axhline(100 * dense.accuracy, color=GREY, linestyle=":", label="float32")
+    ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    ax.set_xticks(range(len(names)), names)
     ax.set(xlabel=label, ylim=(0, 100))
     ax.set_ylabel(f"accuracy in %\n({results[0].n:,} validation images)")
     return figure

@@ -83,8 +83,8 @@ def outline(graph_module: fx.GraphModule) -> Outline:
 def compare(before: Outline, after: Outline) -> tuple[dict[str, str], dict[str, str]]:
     """What happened to each node between two moments.
 
-    A node is the same if it has the same name and does the same with the same weights, even if an
-    operand of it was replaced: that shows at the operand.
+    A node is the same if it has the same name and does the same with the same weights, even if one
+    of its operands was replaced, which is shown there.
 
     Returns:
         Node name -> "removed" or "" for the boxes before, and "made", "changed" or "" for those

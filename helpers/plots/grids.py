@@ -14,7 +14,7 @@ DIVERGING = LinearSegmentedColormap.from_list(
     "course", [COLOURS["orange"], "#ffffff", COLOURS["blue"]]
 )
 CELL = 0.62  # inches
-MARGIN = 0.9  # behind a matrix, where a sign may stand, in cells
+MARGIN = 0.9  # in cells, to the right of a matrix, for a sign
 
 
 def number_grids(

@@ -101,7 +101,7 @@ def show(figure: Figure, name: str, alt: str) -> None:
             f"figure {name!r} has no alternative text; say in a sentence what it shows"
         )
     picture = png(figure)
-    # All is in its place now; the SVG need not have it worked out again, which takes long.
+    # Everything has its place now, so the SVG need not compute the layout again, which takes long.
     figure.set_layout_engine("none")
     with contextlib.suppress(OSError):  # the notebook gets its figure even if no file can be kept
         FIGURES.mkdir(parents=True, exist_ok=True)

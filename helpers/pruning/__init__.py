@@ -2,7 +2,7 @@
 
 To read in this order:
 
-    groups       what is to be found, in an example: channels that can only go together
+    groups       what is looked for, with an example: channels that can only go together
     reader       a forward, as a graph whose values are known
     ties         numbers for channels, and which of them are tied
     labelling    the channels of every value; rules, rules_value, rules_shape say what an

@@ -47,7 +47,7 @@ def checked_multiple(round_to: int) -> int:
 
 
 def removable(size: int, count: int, round_to: int) -> int:
-    """How many of `size` units go if `count` may: a multiple of `round_to` stays, or all."""
+    """How many of `size` units go if `count` may: a multiple of `round_to` stays, or all do."""
     multiples = -(-max(size - count, 1) // round_to)  # rounded up
     return size - min(size, multiples * round_to)
 

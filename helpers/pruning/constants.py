@@ -6,7 +6,7 @@ is such a constant if
 
     its BatchNorm      has a variance of about 0 or a gamma of 0, and gives beta for random images,
     the way from it    has only operations that work on each value alone, or move values,
-    random images      give the same number at each place; they show which.
+    random images      give the same number at every place: the constant
 
     Example     BatchNorm2d of four channels  ->  ReLU  ->  Conv2d
     variance    1  0  0  1   so channels 1 and 2 are switched off

@@ -31,8 +31,8 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
     declared unprunable.
 
     Args:
-        model: any network that runs in eval mode, and in train mode if it owns layers that eval
-            mode does not call; it is left alone.
+        model: a network in eval mode, which must run in train mode, too, if it owns layers that
+            eval mode does not call; it is left alone.
         example_inputs: a tensor or a tuple of them, as forward takes them.
 
     Returns:

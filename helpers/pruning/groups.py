@@ -150,7 +150,7 @@ def gather(
     distinct_axes = {
         units.tobytes(): units for tensor in axes.values() for units in tensor.values()
     }
-    # As if on an axis of their own, so that no group has both pinned units and others.
+    # Pinned units count as an axis of their own, so that no group has both these and others.
     stays = np.concatenate([NONE, *map(np.flatnonzero, pinned.values())])
     signature = signatures(len(unit_of), [stays, *distinct_axes.values()])
     occurrences = {key: split(units, signature) for key, units in distinct_axes.items()}

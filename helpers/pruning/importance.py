@@ -47,7 +47,7 @@ COMPARABLE = ("random", *OF_IMAGES)  # these scores mean the same in every group
 
 def producers(groups: ChannelGroups, group: Group, importance: str) -> list[Member]:
     """The weights with one filter for each channel of the group, in the order in which they run; or
-    the scales.
+    the scales of its BatchNorms.
     """
     axes = groups.labelling.output_axes
     if importance == "bn_scale":

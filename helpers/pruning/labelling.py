@@ -28,7 +28,7 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.operations import called_module, operation
-from helpers.graphs.recording import stored_tensors
+from helpers.graphs.recording import first_names, stored_tensors
 from helpers.pruning.reader import is_question, leaves, name_of
 from helpers.pruning.ties import Labels, Ties
 
@@ -71,8 +71,7 @@ class Labelling:
         self.shared: list[Labels] = []  # labels that meet in an addition, concatenation or stack
         self.blocks: set[type] = set()  # classes whose forward has such a place
         stored = stored_tensors(model)
-        first = {id(tensor): name for name, tensor in reversed(stored.items())}
-        self.canonical = {name: first[id(tensor)] for name, tensor in stored.items()}
+        self.canonical = first_names(stored)
         self.shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
         self.learned = {name for name, _ in model.named_parameters()}  # by canonical name
 
@@ -202,7 +201,7 @@ Rule = Callable[[Call], Any]
 
 
 def uncut(output: Any) -> Any:
-    """The label of a result about which nothing is known: no axis can be cut."""
+    """The labels of a result about which nothing is known: no axis can be cut."""
     if isinstance(output, list | tuple):
         return [uncut(part) for part in output]
     if isinstance(output, torch.Tensor):

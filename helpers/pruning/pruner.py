@@ -1,5 +1,6 @@
 """`prune`: groups, importance, allocation and surgery in one call."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -87,6 +88,7 @@ def prune(
         what, target = targets.popitem()
         cost = cost_of(model, example_inputs, groups, what)
 
+        @functools.cache
         def cost_without(count: int) -> int:
             return cost(cut_of(ranking[:count], chosen, round_to))
 

@@ -97,8 +97,8 @@ def on_meta(model: nn.Module) -> nn.Module:
 
 
 def read(root: nn.Module, example_inputs: Any) -> list[fx.Node]:
-    """Read a network that is on the meta device, in train or eval mode, whichever it is in. The
-    forward may leave things in it.
+    """Read a network that is on the meta device, in the mode that it is in. The forward may store
+    things in it.
 
     Returns:
         One node for each operation, with its value in `meta["val"]`.

@@ -87,7 +87,7 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
 def remove_dead_channels(
     model: nn.Module, example_inputs: Any
 ) -> tuple[nn.Module, dict[str, list[int]]]:
-    """Remove channels that are constant; what they added goes to the bias or BatchNorm after it.
+    """Remove channels that are constant; what they added goes to the bias or BatchNorm after them.
 
     A channel stays where the answers would differ: if it is a constant other than 0 in front of a
     zero-padded border, or of a layer with neither bias nor BatchNorm; if it is the last of its

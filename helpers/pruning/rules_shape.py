@@ -103,7 +103,7 @@ def tied(call: Call, labels: Labels, channels: np.ndarray) -> Labels | None:
         if (channels == first).all():
             channels = first
     held = np.unique(channels)
-    # The axis grows with the number of channels, but it is other axes that tell them apart.
+    # The axis is as long as there are channels, but only other axes tell them apart.
     if len(held) > 1 and (channels == channels[..., :1]).all():
         call.pin(labels, FIXED_SIZE)
         return None

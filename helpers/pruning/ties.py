@@ -56,7 +56,8 @@ class Ties:
         self.pins[reason].append(labels)
 
     def units(self) -> Labels:
-        """For each label its unit: the smallest label that it is tied to, if only along a chain.
+        """For each label its unit: the smallest label that it is tied to, directly or along a
+        chain.
 
         Each round ties the larger unit of every pair to the smaller one, and follows the chains to
         their ends; whole arrays at a time, and a handful of rounds even for long chains.

@@ -21,10 +21,10 @@ and these when they are needed:
     onnx/            the same integers for ONNX Runtime
 
 The output of an operation is an *edge* of the same name; the network's input is the edge "input".
-Most edges carry codes, which one unsigned per-tensor `Affine` reads (`reshape`, `max_pool` and
-`concat` share that of their inputs). An edge carries floats if only operations in float touch it,
-or if it is the output of a last layer, which turns its int32 sums (accumulators) into logits (see
-`Plan.quantized_edges`).
+Most edges carry codes, whose meaning one unsigned per-tensor `Affine` gives (`reshape`, `max_pool`
+and `concat` share that of their inputs). An edge carries floats if only operations in float touch
+it, or if it is the output of a last layer, which turns its int32 sums (accumulators) into logits
+(see `Plan.quantized_edges`).
 
 A `QuantizedModel` has one `Step` module per operation (`q.step(name)`). A step holds as buffers
 `weight` (int8 codes; below 8 bits they are packed, and `codes` has them unpacked), `weight_scale`,

@@ -162,7 +162,7 @@ def fixed_point(factor: Tensor, *others: Tensor) -> tuple[list[Tensor], Tensor]:
     if largest_shift < 1 or not ((factor > 0) & (factor < 2.0**29)).all():
         raise QuantizationError(
             f"fixed point: factors from {factor.min():.3g} to {factor.max():.3g} lie outside"
-            " (0, 2^29), or another's is too large: the scales around it do not belong together"
+            " (0, 2^29), or a second factor is too large: the scales do not fit together"
         )
     shift = (31 - torch.frexp(factor).exponent.long()).clamp(max=largest_shift)
     multiplier = torch.ldexp(factor, shift).round().long()

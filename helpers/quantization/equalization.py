@@ -95,7 +95,7 @@ def _largest(ranges):
 
 
 def _always_zero(writers):
-    """The channels that no layer writes anything but 0 to."""
+    """The channels to which every layer writes only 0."""
     zero = []
     for op in writers:
         only_bias = (op.weight.flatten(1) == 0).all(1)

@@ -39,8 +39,8 @@ class Step(nn.Module):
         op: what it computes, without weight, bias and clamp.
         module: what computes an operation in float; None for any other.
         sources: how its inputs are coded; None for an input that comes as float.
-        has_codes: whether it encodes its output, in the way of `out`; otherwise it returns floats,
-            or passes its input's codes through.
+        has_codes: whether it encodes its output as `out` says; otherwise it returns floats, or
+            passes its input's codes through.
         first, last: the bounds of its output's codes; `last` holds one code per channel.
     """
 
@@ -175,7 +175,7 @@ class Layer(IntegerStep):
 
     The second part is the same at every position when the border is filled with zero_point, the
     code of real 0; so it goes into the bias. The buffer `weight` takes as few bytes as its bits
-    need, `codes` are the same in int8.
+    need; `codes` holds the same numbers as int8.
     """
 
     def __init__(self, op: PlanOp, weights: LayerWeights, source: Affine, out: Affine | None):
@@ -277,7 +277,7 @@ def make_step(
 
     Args:
         out: how its output is coded; None for floats.
-        weights, source: of a layer, and how its input is coded.
+        weights, source: for a layer, its weights and how its input is coded.
     """
     if weights is not None:
         return Layer(op, weights, source, out)

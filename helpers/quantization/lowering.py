@@ -82,8 +82,8 @@ def _folded(model, example):
 
 
 def _replace_slice_writes(graph):
-    """Writes into slices, as torch.export records them: each makes a new tensor instead, which
-    whoever reads the old one later gets.
+    """Writes into slices, as torch.export records them: each is replaced by a new tensor, which all
+    later readers of the old one get.
     """
     for node in [*graph.nodes]:
         written = node.target if isinstance(node.target, torch._ops.OpOverload) else None
@@ -126,8 +126,8 @@ class _Run(fx.Interpreter):
 def _edges(run):
     """The nodes that become edges, with their names: float32 values made of the input, per image.
 
-    What else is made of the input (masks, indices, sizes, a mean over all images) belongs to the
-    operations that use it.
+    Other values made from the input (masks, indices, sizes, a mean over all images) belong to the
+    operations that use them.
     """
     edges: dict[fx.Node, str] = {}
     depends: set[fx.Node] = set()

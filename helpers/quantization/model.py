@@ -141,7 +141,7 @@ class QuantizedModel(nn.Module):
     def derive_integers(self, _: Any = None) -> None:
         """Compute every integer that follows from the scales and zero points.
 
-        Done after building and after loading; to be done after any change to a step's buffers.
+        Runs after building and after loading; call it after any change to a step's buffers.
         """
         self.edges: dict[str, Affine | None] = {INPUT: self.input.out}
         for name, step in self._by_name.items():

@@ -56,7 +56,7 @@ class Observer:
             self._widen(downwards=low < self.start)
         end = self.start + self.width * BINS
         for part in x.detach().flatten().split(_MOST_AT_ONCE):
-            # In float64, so that no bound is rounded to the inside.
+            # In float64, so that no bound is rounded inwards.
             self.counts += torch.histc(part.double(), BINS, self.start, end).cpu()
 
     def _widen(self, downwards):

@@ -21,7 +21,7 @@ travels on an *edge* of the same name. Calibrated on 64 images, the codes on thr
     stem.0        0.04661 * (code - 0)
     block1.conv2  0.06671 * (code - 0)
 
-In one place of the first channel, block1.conv2 has the int32 sum 9133 for a test image, and the
+At one place of the first channel, block1.conv2 has the int32 sum 9133 for a test image, and the
 shortcut has the code 3. With their factors the output's code is
 
     round(9133 * 0.001861 + 3 * 0.6987) + 0 = 19        of which the second is 0.04661 / 0.06671
@@ -145,7 +145,7 @@ class PlanOp:
         low, high = self.clamp
         if isinstance(high, Tensor):
             return y.clamp(min=low).minimum(self.along_channels(high.to(y)))
-        return F.hardtanh(y, low, high)  # the same numbers as clamp, and a much faster way back
+        return F.hardtanh(y, low, high)  # as clamp, with a much faster backward pass
 
 
 # Attributes of a max_pool, in the order of PyTorch's arguments.

@@ -59,8 +59,8 @@ def prepare(model: nn.Module, images: Tensor, recipe: Recipe) -> "QatNetwork":
 
 
 class QatNetwork(nn.Module):
-    """A plan with trainable weights, biases and step sizes: of each edge, and of each row of a
-    weight or all of it.
+    """A plan with trainable weights, biases and step sizes: one for each edge, and one for each row
+    of a weight or for all of it.
     """
 
     def __init__(

@@ -3,8 +3,8 @@ layer.
 
 **Learned rounding.** Rounding to the nearest code is best for each weight alone, but errors of
 neighbouring weights add up or cancel in the output. With x the exact input, y the input in the
-quantized network, W the weights and V the rounded weights of one output channel, and the means
-taken care of by the bias,
+quantized network, W the weights and V the rounded weights of one output channel, while the bias
+takes care of the means,
 
     E |W x - V y|^2 = [W -V] C [W -V]'      with C the covariance matrix of x and y together
 
@@ -132,8 +132,8 @@ def columns(op: PlanOp, x: Tensor) -> Tensor:
 def covariance(op: PlanOp, exact: Batches, rounded: Batches) -> Tensor:
     """The covariance of a layer's columns x and y together: (groups, 2 size, 2 size).
 
-    As many images are used as are enough. A little independent noise is added, the same to x and y,
-    which keeps V near W where the images say nothing.
+    Only as many images are used as are needed. A little independent noise is added, the same to x
+    and y, which keeps V near W where the images say nothing.
     """
     size = op.weight[0].numel()
     places_per_image = math.prod(op.shape[:-1] if op.kind == "linear" else op.shape[1:])

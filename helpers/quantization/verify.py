@@ -23,9 +23,9 @@ def calibration_input(model: nn.Module, images: Tensor) -> Tensor:
     kind = getattr(images, "dtype", type(images).__name__)
     if kind not in (torch.uint8, torch.float32):
         raise QuantizationError(
-            f"calibration images: expected one uint8 or float32 tensor, got {kind}; of another"
-            " precision, call .float() on the images and the network; of a network with several"
-            " inputs, quantize the parts that take one, and of words those behind the embedding"
+            f"calibration images: expected one uint8 or float32 tensor, got {kind}; for another"
+            " precision, call .float() on the images and the network; if it takes several inputs,"
+            " quantize the parts that take one; if it takes words, those after the embedding"
         )
     if not images.numel():
         raise QuantizationError(
@@ -67,13 +67,13 @@ def verify_plan(plan: Plan, model: nn.Module, graph: fx.Interpreter, images: Ten
         for op in plan.ops
         if op.name not in found or not agree(found[op.name], expected[op.node])
     ]
-    place = "folding, a second call or one image changes them"
+    place = "folding, a second call or a batch of one changes them"
     if different:
         place = f"they differ from {different[0]!r} on"
     raise QuantizationError(
-        f"plan: on the calibration images its answers are not the network's: {place}. Has it hooks,"
-        " is it random, does it keep state, write into parts of tensors, ask for the number of"
-        " images or whether an input is a tensor? If only the last, quantize what"
+        f"plan: on the calibration images its answers are not the network's: {place}. It may"
+        " have hooks, draw random numbers, keep state, write into parts of tensors, or ask for the"
+        " number of images, or whether an input is a tensor; if only the last, quantize what"
         " passes.optimize(..., route='export') makes of it"
     )
 
@@ -105,7 +105,7 @@ def _same_answers(plan, model, images):
 
 
 def _rounding(model, images, answer):
-    """How far an answer is from what the network gives in float64; 0 if it answers otherwise in
+    """How far an answer is from what the network gives in float64; 0 if it answers differently in
     each call, does not run in float64, or overflows in float32.
     """
     with contextlib.suppress(Exception):

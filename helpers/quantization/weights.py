@@ -31,12 +31,12 @@ PAIR_LIMIT = 128  # 255 * 128 = 32,640 fits into 16 bits, 255 * 129 does not
 MOST_GROWTH = 1.5  # how much larger the scales of a layer may become to make its pairs fit
 # The bounds that "mse" tries, as shares of a row's largest value.
 SHARES = torch.linspace(0.4, 1.0, 61, dtype=torch.float64)
-LARGEST_SUM = 2**30  # for the bias and for the products each, so that together they fit int32
+LARGEST_SUM = 2**30  # for the bias and for the products, each: together they fit int32
 
 
 @dataclass
 class LayerWeights:
-    """The weights of one layer: int8 codes of so many bits; scale and bias are float32, one number
+    """The weights of one layer: int8 codes of `bits` bits; scale and bias are float32, one number
     per output channel.
     """
 

@@ -46,14 +46,14 @@ def train(
     from the last finished epoch, and gives what an undisturbed run would have given.
 
     Args:
-        model: the network, on the device where it shall be trained.
+        model: the network, on the device on which it is to be trained.
         cifar: the data; a tenth of its training images is kept for validation.
         checkpoint: where to keep the resumable state; None keeps none.
-        teacher: a network to learn from (with ``config.distill`` > 0); its modules stay in their
-            modes.
+        teacher: a network to learn from (with ``config.distill`` > 0); its modules keep their train
+            or eval mode.
         handover: where to keep a small file, with a CSV of the epochs beside it, from which another
-            machine goes on with the same run, within noise of an undisturbed one; it is removed at
-            the end.
+            machine goes on with the same run, within noise of an undisturbed one; the file is
+            removed at the end, the CSV stays.
 
     Returns:
         One row per epoch: loss, validation accuracy, learning rate, image size, seconds. No test
@@ -91,7 +91,7 @@ def train(
                     loss=f"{row['loss']:.3f}", validation=f"{row['validation_accuracy']:.2%}"
                 )
     model.eval().load_state_dict(loop.averaged.state_dict())
-    # As the tensors of a loaded network lie, because it matters when the network is timed.
+    # Laid out as in a loaded network, since the layout matters when it is timed.
     model.to(memory_format=torch.contiguous_format)
     if state.handover is not None:
         state.handover.unlink(missing_ok=True)
@@ -130,8 +130,8 @@ def evaluate(
     """
     if len(images) == 0 or len(images) != len(labels):
         raise TrainingError(
-            f"evaluate: {len(images)} images and {len(labels)} labels; both must be equal and not"
-            " zero"
+            f"evaluate: {len(images)} images and {len(labels)} labels; there must be as many of"
+            " both, and at least one"
         )
     device = device_of(model)
     memory_format = torch.channels_last
@@ -155,7 +155,7 @@ def evaluate(
     loss = float(loss)
     if math.isnan(loss):
         raise TrainingError(
-            "evaluate: the network answers NaN or infinity: see its weights, or train at a lower lr"
+            "evaluate: the network answers NaN or infinity; check its weights, or train at lower lr"
         )
     accuracy = int(correct) / len(images)
     return Evaluation(

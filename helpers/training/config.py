@@ -38,8 +38,8 @@ class Config:
         precision: "auto" (bfloat16 where the hardware computes in it), "float32" or "bfloat16".
         compile: let torch.compile write the kernels; takes a C++ compiler, and a minute for each
             size of the images.
-        seed: of the order of the images and their augmentation; what a network starts from,
-            torch.manual_seed decides.
+        seed: for the order of the images and their augmentation; the starting weights depend on
+            torch.manual_seed.
     """
 
     epochs: Annotated[int, 1, 10**6] = 30
@@ -86,5 +86,5 @@ class Config:
             )
 
 
-# Of a network that has lost some accuracy, with a teacher.
+# For a network that has lost some accuracy, with a teacher.
 FINETUNING = Config(epochs=5, lr=0.02, ema=0.99, distill=0.7)

@@ -20,7 +20,7 @@ from helpers.training.precision import StridedDepthwiseInFloat32
 
 ALL_IMAGES_FROM = 0.875  # of the run
 NOT_FINITE = (
-    "the loss is {loss} in epoch {epoch}, step {step}; these settings would come to it again:"
+    "the loss is {loss} in epoch {epoch}, step {step}, and would be again with these settings:"
     " lower lr, or lower clip, and start anew with another checkpoint, since a checkpoint goes on"
     " only with the settings that it was made with"
 )
@@ -60,8 +60,8 @@ class TrainingLoop:
         self.optimizers = optimizers(model, config)
 
     def run_epoch(self, epoch: int, progress: bool = False) -> dict[str, float]:
-        """Train once on each image that `choose` picks, except those of a last batch that is not
-        full, unless it is the only one. Equal seeds give equal batches.
+        """Train once on each image that `choose` picks; a last batch that is not full is left out,
+        unless it is the only one. Equal seeds give equal batches.
         """
         started = time.perf_counter()
         losses = []
@@ -81,7 +81,7 @@ class TrainingLoop:
             ):
                 indices = order[step * self.batch_size : (step + 1) * self.batch_size]
                 losses.append(self.step(epoch, step, indices, size, generator))
-                # On a GPU, looking at a loss would wait for it: there the epoch is finished first.
+                # On a GPU, reading a loss makes the CPU wait, so there the epoch is finished first.
                 if self.device.type == "cpu" and not losses[-1].isfinite():
                     break
         losses = torch.stack(losses).tolist()
@@ -174,8 +174,8 @@ class TrainingLoop:
 
     @torch.no_grad()
     def update_average(self, done: int) -> None:
-        """Move the averaged twin a little towards the model; early on, when weights still race, by
-        more.
+        """Move the averaged twin a little towards the model; early on, while the weights still
+        change fast, by more.
         """
         keep = min(self.config.ema, (1 + done) / (10 + done))
         averages = self.averaged.state_dict(keep_vars=True)

@@ -94,7 +94,7 @@ def weight_groups(model: nn.Module, weight_decay: float) -> list[dict]:
     depthwise = {id(m.weight) for m in convolutions if m.groups == m.in_channels > 1}
     in_convolutions = {id(m.weight) for m in convolutions}
     for p in model.parameters():
-        # A QatNetwork has no convolutions: its filters are told by their shape.
+        # A QatNetwork has no convolutions: its filters are recognised by their shape.
         if id(p) not in in_convolutions and p.dim() == 4 and p.shape[1] == 1:
             depthwise.add(id(p))
     decayed = [p for p in model.parameters() if p.dim() > 1 and id(p) not in depthwise]

@@ -56,7 +56,9 @@ def pairs(device: torch.device) -> torch.Tensor:
 
 
 def autoaugment(batch: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Uint8 images, each through a pair of operations, either of them with its probability."""
+    """Uint8 images, each through a pair of operations, each of which happens with its own
+    probability.
+    """
     options = {"generator": generator, "device": batch.device}
     table = pairs(batch.device)
     drawn = torch.randint(table.shape[2], (len(batch),), **options)
@@ -81,7 +83,7 @@ def operate(images: torch.Tensor, operation: torch.Tensor, strength: torch.Tenso
     """
     images = images.clone()
     for change, names in ((sample, MOVES), (blend, MIXTURES), (look_up, TABLES)):
-        # To look which images take part would wait for a GPU, where all may go through instead.
+        # Finding out which images take part would make a GPU wait; there all go through instead.
         if images.device.type == "cpu":
             places = torch.tensor([NAMES.index(name) for name in names])
             rows = torch.isin(operation, places).nonzero()[:, 0]

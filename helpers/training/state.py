@@ -4,7 +4,7 @@ Two safetensors files, both written whole, and a CSV of the epochs. The *checkpo
 everything, and a run that goes on from it ends as if it had never been stopped. The *hand-over* is
 small enough to be committed, and takes the run to another machine: the weights in float16, from
 which the average starts again, and the rows of the finished epochs. The average would do worse in
-their place: it lags behind them by some 1 / (1 - ema) steps, which would be lost each time.
+their place: it lags behind by some 1 / (1 - ema) steps, which each hand-over would lose.
 """
 
 import hashlib
@@ -47,8 +47,8 @@ class TrainingState:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """All that the outcome of a run depends on. Tensors are told by digests; that of the first
-        weights is there if it is known.
+        """All that the outcome of a run depends on. Tensors are represented by digests, the first
+        weights only if theirs is known.
         """
         loop = self.loop
         images = digest([loop.images, loop.labels])
@@ -76,7 +76,7 @@ class TrainingState:
             write_atomically(self.handover.with_suffix(".csv"), rows)
 
     def write(self, path: Path, tensors: dict[str, torch.Tensor]) -> None:
-        """One file, in one piece."""
+        """Write one file whole."""
         header = {"settings": json.dumps(self.settings), "history": json.dumps(self.history)}
         # Copies: safetensors refuses tensors that share memory, as those of two layers with the
         # same weight do.

@@ -350,6 +350,7 @@ def test_what_a_mistake_changes_stands_once_in_the_solution():
     [
         ({"x": torch.tensor([1.0, 0.123456]), "n": 3}, " (x=[1, 0.1235], n=3)"),
         ({"x": torch.zeros(100), "n": 3}, " (x=..., n=3)"),
+        ({"name": "features.1.10.weight"}, " (name='features.1.10.weight')"),
         ({}, ""),
     ],
 )

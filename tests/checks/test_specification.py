@@ -45,6 +45,8 @@ def test_an_answer_is_right_however_it_is_written_and_a_wrong_one_is_told_why(an
 def test_a_view_that_fails_is_the_fault_of_the_answer():
     item = _item(view=lambda answer, probe: answer["missing"])
     assert "cannot be used" in first_failure(item, lambda x: {}).message
+    for unusual in (lambda x: x.to("meta"), lambda x: x.to_sparse()):
+        assert "cannot be used" in first_failure(_item(), unusual).message
 
 
 def test_the_worst_case_counts_and_a_share_lies_between_0_and_1():

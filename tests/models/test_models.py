@@ -136,6 +136,34 @@ def test_a_network_of_a_factory_comes_back_when_its_name_is_given_again(tmp_path
     )
 
 
+class Maker:
+    """Makes networks by a method."""
+
+    @classmethod
+    def make(cls):
+        return nn.Linear(2, 3)
+
+
+class OfAList(nn.Module):
+    """Takes a list of tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+
+    def forward(self, images):
+        return self.conv(images[0]) + images[1]
+
+
+def test_a_method_makes_networks_and_a_network_may_take_a_list(tmp_path):
+    path = models.save(models.build(Maker.make), tmp_path / "method.safetensors")
+    assert isinstance(models.load(path, factory=f"{__name__}:Maker.make"), nn.Linear)
+    images = [torch.randn(1, 3, 4, 4), torch.randn(1, 4, 4, 4)]
+    folded, _ = passes.optimize(models.build(OfAList).eval(), (images,))
+    path = models.save(folded, tmp_path / "list.safetensors")
+    assert torch.equal(models.load(path, factory=OfAList)(images), folded(images))
+
+
 def test_a_file_that_names_code_runs_nothing(tmp_path, capsys):
     path, code, told = (
         tmp_path / "hostile.safetensors",

@@ -115,13 +115,13 @@ MUST_DECLINE = {
     "uneven same": (
         relu,
         {"conv": conv(kernel=2, padding="same")},
-        "another amount left than right",
+        "left and right by different amounts",
     ),
     "input written in between": (branch_write, {}, "mul_, which stands in between, may write"),
     "added to itself": (lambda net, x: (lambda y: y + y)(net.conv(x)), {}, "is added to itself"),
-    "broadcast": (lambda net, x: net.conv(x) + x[:, :, :1, :1], {}, "only equal ones add"),
-    "broadcast of the batch": (lambda net, x: net.conv(x) + x[:1], {}, "only equal ones add"),
-    "another dtype": (lambda net, x: net.conv(x) + x.double(), {}, "only equal ones add"),
+    "broadcast": (lambda net, x: net.conv(x) + x[:, :, :1, :1], {}, "have the shapes"),
+    "broadcast of the batch": (lambda net, x: net.conv(x) + x[:1], {}, "have the shapes"),
+    "another dtype": (lambda net, x: net.conv(x) + x.double(), {}, "have the dtypes"),
     "alpha": (lambda net, x: torch.add(net.conv(x), x, alpha=2), {}, "alpha"),
     "sum used twice": (
         lambda net, x: (lambda y: (x + y) * y)(net.conv(x)),

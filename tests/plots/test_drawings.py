@@ -51,9 +51,6 @@ def test_accuracies_are_drawn_in_percent_with_their_intervals():
         "dense": Evaluation(0.9, 100, (0.8, 0.95), 0.1),
         "cut": Evaluation(0.5, 100, (0.4, 0.6), 1.0),
     }
-    (bars,) = plots.accuracies(found).axes
-    assert [bar.get_height() for bar in bars.patches] == [90, 50]
-    assert [label.get_text() for label in bars.get_xticklabels()] == ["dense", "cut"]
     (ax,) = plots.accuracies(
         {"per layer": list(found.values())}, (8, 4), "bits", found["dense"]
     ).axes

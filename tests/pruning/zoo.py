@@ -3,6 +3,7 @@ them.
 """
 
 import copy
+import functools
 import math
 
 import torch
@@ -317,6 +318,7 @@ PRUNABLE = {
     ),
     "every spelling": (between(spelled), {"a": 8}),
     "asks and decides": (net(asking), {"a": 8}),
+    "a cache asked by sizes": (between(lambda y: y.view(*remembered(*y.shape[1:]))), {"a": 8}),
     # The channels of `a` lie on the last axis, and each channel of the norm has stored statistics.
     "stacked": (
         net(lambda s, x: s.d(torch.stack([s.a(x), s.b(x), s.c(x)]).sum(0)), **PARTS),
@@ -396,6 +398,11 @@ def table_summed_up(s, x):
 def decides(how):
     """The network takes one of two ways, by what this says of the layers and of `a`'s output."""
     return net(lambda s, x: (lambda y: s.b(torch.tanh(y) if how(s, y) else y))(s.a(x)))
+
+
+@functools.cache
+def remembered(channels, height, width):
+    return -1, channels, height * 1, width
 
 
 def quarter(y):
@@ -569,6 +576,8 @@ REFUSED = {
     "stored number": {
         "its size": decides(lambda s, y: y.shape[1] > 4),
         "a bit": decides(lambda s, y: y.shape[1] & 1),
+        "one of a set": decides(lambda s, y: y.shape[1] in {8, 16}),
+        "a key": decides(lambda s, y: {8: True}.get(y.shape[1], False)),
         "a division with remainder": decides(lambda s, y: divmod(y.shape[1], 8)[0]),
         "its logarithm": decides(lambda s, y: math.log2(y.shape[1]) > 2),
         "how often a loop runs": decides(lambda s, y: [1 for _ in range(y.shape[1] // 8)]),

@@ -124,7 +124,7 @@ def test_largest_sums_do_not_overflow():
 @pytest.mark.parametrize("factors", [(2.0**29,), (0.0,), (1.0, 2.0**51)])
 def test_factors_that_no_shift_fits_are_refused(factors):
     with pytest.raises(
-        QuantizationError, match=r"fixed point: factors .* or another's is too large"
+        QuantizationError, match=r"fixed point: factors .* or a second factor is too large"
     ):
         parts(*factors)
 

@@ -106,9 +106,9 @@ SEGMENTS = Net(lambda m, x: {"out": m.a(x), "aux": m.b(x)}, a=nn.Conv2d(3, 4, 1)
 SEGMENTS.eval()
 REFUSED = [
     (small(), torch.zeros(0, 3, 9, 9), "there are none"),
-    (small(), torch.zeros(2, 9, dtype=torch.int64), "uint8 or float32.*those behind the emb"),
+    (small(), torch.zeros(2, 9, dtype=torch.int64), "uint8 or float32.*those after the emb"),
     (small(), [1, 2], "list"),
-    (small(), {"x": images()}, "dict.* of a network with several inputs, quantize the parts"),
+    (small(), {"x": images()}, "dict.* if it takes several inputs, quantize the parts"),
     (small(), torch.full((2, 3, 9, 9), math.nan), "2 of 2 hold NaN"),
     (small().double(), images().double(), r"call .float\(\) on the images and"),
     (

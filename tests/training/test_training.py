@@ -129,7 +129,7 @@ def test_nan_stops_with_epoch_and_step_and_keeps_the_last_epoch(tmp_path, monkey
         return loss * float("nan") if (epoch, step) == (1, 2) else loss
 
     monkeypatch.setattr(training.TrainingLoop, "step", poisoned)
-    with pytest.raises(TrainingError, match=r"epoch 2, step 3;.* with another checkpoint"):
+    with pytest.raises(TrainingError, match=r"epoch 2, step 3, .* with another checkpoint"):
         train(tiny_model(), tiny_cifar(), FAST, tmp_path / "run.state", progress=False)
     monkeypatch.setattr(training.TrainingLoop, "step", original)
     model = tiny_model()

@@ -5,7 +5,7 @@ DequantizeLinear.
           -> QuantizeLinear -> codes
 
 ONNX Runtime recognises such a group and replaces it by one int8 kernel (QLinearConv, QLinearAdd,
-QGemm, ...). ReLU and ReLU6 need no node where quantization saturates where they do. Other bounds
+QGemm, ...). ReLU and ReLU6 need no node if the codes saturate at the same bounds. Other bounds
 become a Max or a Min: a limit per channel, left by equalization, codes of fewer than 8 bits, or a
 scale shared with negative numbers. Operations without an integer form are written by PyTorch's own
 exporter, all in one go.

@@ -89,7 +89,7 @@ def _close(found, expected, network, x):
     if found.shape != expected.shape:
         return False
     difference = (found - expected).masked_fill(found == expected, 0).norm()
-    # Of what is finite, or infinity would allow anything.
+    # Only finite numbers count, or infinity would allow anything.
     if difference <= MOST_OFF * expected.nan_to_num(0, 0, 0).norm():
         return True
     source = network.input.out

@@ -16,7 +16,9 @@ OPSET = 18
 
 
 def _repeated(x: Tensor, repeats: Any, dim: int | None = None, **_: Any) -> Tensor:
-    """The exporter writes a wrong shape where the number of repeats depends on that of images."""
+    """The exporter writes a wrong shape where the number of repeats depends on the number of
+    images.
+    """
     if dim is None or isinstance(repeats, Tensor):
         return x.repeat_interleave(repeats, dim)
     dim = dim % x.ndim

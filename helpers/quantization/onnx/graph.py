@@ -12,7 +12,7 @@ from helpers.quantization.onnx.floats import OPSET, export_floats, input_name
 from helpers.quantization.plan import INPUT
 from helpers.quantization.weights import pairs_fit
 
-FLOAT = "in float: "  # begins the names of what PyTorch's exporter wrote
+FLOAT = "in float: "  # prefix of the names that PyTorch's exporter wrote
 LARGEST_CODE = 255  # of uint8, whatever the bits of an activation are
 ATTRIBUTES = {  # what ONNX calls the attributes of an operation
     "kernel": "kernel_shape",

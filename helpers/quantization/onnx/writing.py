@@ -10,7 +10,7 @@ from helpers.quantization.plan import INPUT
 
 
 def content_of(model: QuantizedModel, block: int) -> bytes:
-    """A network with widths that are multiples of `block` where they may, as ONNX."""
+    """A network as ONNX, its widths multiples of `block` where possible."""
     wide = widened(model, block)
     graph = Graph()
     graph.encode(wide.input, INPUT)
