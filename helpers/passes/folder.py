@@ -88,8 +88,8 @@ def check_same_form(first: fx.Node, second: fx.Node) -> None:
     one, other = first.meta.get("val"), second.meta.get("val")
     if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
         raise Declined("shapes are not known: trace with example inputs")
-    both = f"{first} and {second} have the"
+    both = f"{first} and {second} have different"
     if one.shape != other.shape:
-        raise Declined(f"{both} shapes {tuple(one.shape)} and {tuple(other.shape)}")
+        raise Declined(f"{both} shapes: {tuple(one.shape)} and {tuple(other.shape)}")
     if one.dtype != other.dtype:
-        raise Declined(f"{both} dtypes {one.dtype} and {other.dtype}")
+        raise Declined(f"{both} dtypes: {one.dtype} and {other.dtype}")

@@ -119,9 +119,9 @@ MUST_DECLINE = {
     ),
     "input written in between": (branch_write, {}, "mul_, which stands in between, may write"),
     "added to itself": (lambda net, x: (lambda y: y + y)(net.conv(x)), {}, "is added to itself"),
-    "broadcast": (lambda net, x: net.conv(x) + x[:, :, :1, :1], {}, "have the shapes"),
-    "broadcast of the batch": (lambda net, x: net.conv(x) + x[:1], {}, "have the shapes"),
-    "another dtype": (lambda net, x: net.conv(x) + x.double(), {}, "have the dtypes"),
+    "broadcast": (lambda net, x: net.conv(x) + x[:, :, :1, :1], {}, "have different shapes"),
+    "broadcast of the batch": (lambda net, x: net.conv(x) + x[:1], {}, "have different shapes"),
+    "another dtype": (lambda net, x: net.conv(x) + x.double(), {}, "have different dtypes"),
     "alpha": (lambda net, x: torch.add(net.conv(x), x, alpha=2), {}, "alpha"),
     "sum used twice": (
         lambda net, x: (lambda y: (x + y) * y)(net.conv(x)),

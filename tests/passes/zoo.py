@@ -680,18 +680,16 @@ CONSTANT_CASES = [
         reason="written to",
         routes=FX,
     ),
-    Case("spatial z", plus(z(4, 4, 4)), verdict=DECLINE, left=2, reason="another axis"),
-    Case("z of shape (C,), W == C", plus(z(4)), verdict=DECLINE, left=2, reason="another axis"),
-    Case("z with a batch", plus(z(2, 4, 1, 1)), verdict=DECLINE, left=2, reason="another axis"),
-    Case(
-        "z of rank 5", plus(z(1, 1, 4, 1, 1)), verdict=DECLINE, left=2, reason="changes the shape"
-    ),
+    Case("spatial z", plus(z(4, 4, 4)), verdict=DECLINE, left=2, reason="an axis other"),
+    Case("z of shape (C,), W == C", plus(z(4)), verdict=DECLINE, left=2, reason="an axis other"),
+    Case("z with a batch", plus(z(2, 4, 1, 1)), verdict=DECLINE, left=2, reason="an axis other"),
+    Case("z of rank 5", plus(z(1, 1, 4, 1, 1)), verdict=DECLINE, left=2, reason="different shapes"),
     Case(
         "Cout = 1, z enlarges the shape",
         lambda: Net(lambda m, x: m.conv(x) + m.z, conv=conv(3, 1), z=torch.randn(4, 1, 1)),
         verdict=DECLINE,
         left=2,
-        reason="changes the shape",
+        reason="different shapes",
     ),
     Case(
         "without batch, z of rank 4",
@@ -699,14 +697,14 @@ CONSTANT_CASES = [
         (3, 6, 6),
         verdict=DECLINE,
         left=2,
-        reason="changes the shape",
+        reason="different shapes",
     ),
     Case(
         "f64 z, f32 network",
         lambda: Net(lambda m, x: m.conv(x) + m.z.double(), conv=conv(), z=torch.randn(4, 1, 1)),
         verdict=DECLINE,
         left=2,
-        reason="changes the dtype",
+        reason="different dtypes",
         dtype=torch.float32,
         routes=FX,
     ),
@@ -715,7 +713,7 @@ CONSTANT_CASES = [
         plus(z(4, 1, 1, dtype=torch.complex64)),
         verdict=DECLINE,
         left=2,
-        reason="changes the dtype",
+        reason="different dtypes",
     ),
     Case(
         "z / conv",
@@ -757,7 +755,7 @@ CONSTANT_CASES = [
         (2, 4, 5),
         verdict=DECLINE,
         left=2,
-        reason="another axis",
+        reason="an axis other",
     ),
 ]
 
@@ -795,7 +793,7 @@ CLEAN_UP_CASES = [
         (4,),
         verdict=DECLINE,
         left=1,
-        reason="changes the dtype",
+        reason="different dtypes",
         dtype=torch.int64,
     ),
     Case(
