@@ -264,7 +264,9 @@ UNSEEN = {
 def test_what_the_tracer_does_not_see_is_blamed_on_it(what):
     model = nn.Sequential(conv(), nn.ReLU()).eval()
     UNSEEN[what](model)
-    with pytest.raises(WrongAnswer, match=r"^tracing: .*no hooks or forward set .*other route"):
+    with pytest.raises(
+        WrongAnswer, match=r"^tracing: .*leaves out hooks and a forward .*other route"
+    ):
         passes.optimize(model, X, route="fx")
 
 

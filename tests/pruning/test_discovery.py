@@ -3,6 +3,7 @@ are exact.
 """
 
 import copy
+import functools
 from collections import OrderedDict
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -49,6 +50,16 @@ def sizes(groups):
 def test_finds_the_groups(name):
     maker, expected = PRUNABLE[name]
     assert sizes(groups_of(build(maker))) == expected
+
+
+def test_a_cache_asked_by_sizes_keeps_no_recording_for_later_calls():
+    remembered = functools.cache(lambda channels, height, width: (-1, channels, height * 1, width))
+    network = build(between(lambda y: y.view(*remembered(*y.shape[1:]))))
+    for _ in range(2):
+        assert sizes(groups_of(network)) == {"a": 8}
+    network(EXAMPLE)
+    assert all(type(number) is int for number in remembered(8, 8, 8))
+    assert sizes(groups_of(network)) == {}  # now it holds numbers, which no cut changes
 
 
 @pytest.mark.parametrize("name", UNPRUNABLE)

@@ -3,7 +3,6 @@ them.
 """
 
 import copy
-import functools
 import math
 
 import torch
@@ -318,7 +317,6 @@ PRUNABLE = {
     ),
     "every spelling": (between(spelled), {"a": 8}),
     "asks and decides": (net(asking), {"a": 8}),
-    "a cache asked by sizes": (between(lambda y: y.view(*remembered(*y.shape[1:]))), {"a": 8}),
     # The channels of `a` lie on the last axis, and each channel of the norm has stored statistics.
     "stacked": (
         net(lambda s, x: s.d(torch.stack([s.a(x), s.b(x), s.c(x)]).sum(0)), **PARTS),
@@ -398,11 +396,6 @@ def table_summed_up(s, x):
 def decides(how):
     """The network takes one of two ways, by what this says of the layers and of `a`'s output."""
     return net(lambda s, x: (lambda y: s.b(torch.tanh(y) if how(s, y) else y))(s.a(x)))
-
-
-@functools.cache
-def remembered(channels, height, width):
-    return -1, channels, height * 1, width
 
 
 def quarter(y):
