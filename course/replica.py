@@ -99,9 +99,9 @@ def looked_at(notebook: NotebookNode, alone: Path, mine: Path) -> str:
     if answers and not kept:
         return f"FAILED  none of {answers} answers was kept in {mine}"
     forms = [output.get("data", {}) for cell in code for output in cell.outputs]
-    sliders = sum(runner.WIDGET in form for form in forms)
+    widgets = sum(runner.WIDGET in form for form in forms)
     figures = sum("text/html" in form for form in forms)
-    return f"ok: {kept} answers kept, {figures} figures and tables, {sliders} widgets"
+    return f"ok: {kept} answers kept, {figures} figures and tables, {widgets} widgets"
 
 
 if __name__ == "__main__":

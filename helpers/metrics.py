@@ -193,10 +193,10 @@ def _may_multiply(func: Any, args: tuple) -> bool:
     """Whether an operator may be a product: of PyTorch's own, one of two tensors of one type."""
     if not isinstance(func, torch._ops.OpOverload):
         return True
-    if func.namespace != "aten":
-        return True
     harmless = func.is_view or torch.Tag.pointwise in func.tags
-    if harmless or any(word in str(func) for word in NO_PRODUCTS):
+    if harmless or func.namespace != "aten":
+        return not harmless
+    if any(word in str(func) for word in NO_PRODUCTS):
         return False
     dtypes = [arg.dtype for arg in args if isinstance(arg, torch.Tensor) and arg.dim() > 0]
     return len(dtypes) > 1 and dtypes[0] == dtypes[1]

@@ -51,6 +51,10 @@ def test_what_the_counter_does_not_know_is_listed_and_a_view_of_a_parameter_is_c
     with torch.library._scoped_library("course_test", "DEF") as library:
         library.define("norm_linear(Tensor x, Tensor w) -> Tensor")
         library.impl("norm_linear", torch.matmul, "CompositeExplicitAutograd")
+        library.define("twice(Tensor x) -> Tensor", tags=(torch.Tag.pointwise,))
+        library.impl("twice", lambda x: x + x, "CompositeExplicitAutograd")
+        doubled = Net(lambda m, x: torch.ops.course_test.twice(x))
+        assert profile(doubled, torch.ones(1, 4)).uncounted == ()
         multiply = Net(lambda m, x: torch.ops.course_test.norm_linear(x, m.w), w=torch.ones(4, 4))
         assert profile(multiply, torch.ones(1, 4)).uncounted == ("course_test.norm_linear",)
     for name in ("resnet18", "mobilenet_v3_small", "swin_t", "convnext_tiny", "shufflenet_v2_x0_5"):

@@ -118,7 +118,7 @@ def run_lesson(path: Path, output: Path, profile: str, **env: str) -> Outcome:
         resources={"metadata": {"path": str(path.parent)}},
     )
     try:
-        # Whoever runs it headless moves no slider.
+        # Headless: no file of a learner is read or written.
         client.execute(
             env=env | {"PROFILE": profile, "COURSE_HEADLESS": "1", "PYTHONHASHSEED": "0"}
         )
@@ -199,7 +199,7 @@ def publish(executed: Path, target: Path) -> bool:
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
-            # A live widget, such as a progress bar or sliders, is of no use to a later reader.
+            # A live widget, such as a progress bar, is of no use to a later reader.
             cell.outputs = [
                 output for output in cell.outputs if WIDGET not in output.get("data", {})
             ]

@@ -92,8 +92,9 @@ class Recorder(fx.Tracer):
         self._network_has_data = not all(tensor.is_meta for tensor in stored.values())
         if self._network_has_data:
             self._copies = quick_copy(model)
-            for tensor in () if self._with_data else stored.values():
-                self._copies[id(tensor)] = torch.empty_like(tensor, device="meta")
+            if not self._with_data:
+                for tensor in stored.values():
+                    self._copies[id(tensor)] = torch.empty_like(tensor, device="meta")
         types_of_values = nullcontext()
         if not self.strict:
             types_of_values = patch("builtins.isinstance", isinstance_of_value)

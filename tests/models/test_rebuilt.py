@@ -16,6 +16,7 @@ from torch.optim.swa_utils import AveragedModel
 from helpers import models, passes, pruning, quantization
 from helpers.dataset import Normalization
 from helpers.models import ModelError
+from helpers.models.rebuilt import _where_unlike
 
 
 def network():
@@ -403,3 +404,10 @@ def test_saving_is_quick_and_leaves_random_numbers_alone(tmp_path):
         taken.append(time.process_time() - before)
     assert min(taken) < 0.5
     assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_difference_is_shown_where_it_is():
+    same = "x" * 100
+    for first, second in ((f"{same}a", f"{same}b"), (same, f"{same}tail"), (f"{same}tail", same)):
+        assert _where_unlike(first, second) == 60
+    assert _where_unlike("a", "b") == 0
