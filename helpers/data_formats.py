@@ -44,7 +44,7 @@ def fingerprint(arrays: Arrays) -> str:
 
 
 def read(path: Path, remedy: str = "delete it and fetch it again") -> Arrays:
-    """Decode a folder, a tar archive or a single file, in the form that its file names announce."""
+    """Decode a folder, a tar archive or a single file, in the form that its file names tell."""
     try:
         members = members_of(path)
         for first, decoder in DECODERS.items():

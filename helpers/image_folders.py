@@ -22,8 +22,7 @@ def from_folder(
 
     Args:
         folder: holds `train` and `test` (or `val`) with a folder for each class, or the folders of
-            the classes themselves: then a fifth of each class, always the same, is kept for the
-            test.
+            the classes themselves: then the same fifth of each class is always kept for the test.
         size: bring every image to this side: the shorter side is scaled to it, the middle is cut
             out. Without it images stay as they are, and must all have the same size.
         normalization: what the network was trained with: one number for grey images, three for

@@ -290,7 +290,7 @@ def compare_latency(
 
 @contextmanager
 def evaluation_mode(*candidates: nn.Module, threads: int | None = None):
-    """Eval mode, and that many threads, inside the `with` block; afterwards all is as it was."""
+    """Eval mode and so many threads inside the `with` block; all is put back afterwards."""
     was_training = [m for model in candidates for m in model.modules() if m.training]
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)

@@ -115,7 +115,7 @@ def pruned(model: nn.Module, inputs: tuple) -> Found:
         tensors = dict(model.named_parameters())
         for member in group.members:
             if member.tensor in tensors:
-                chosen = torch.from_numpy(member.indices[member.units < none])
+                chosen = torch.from_numpy(member.indices[member.numbers < none])
                 tensors[member.tensor].index_fill_(member.dim, chosen, 0.0)
     small = pruning.prune(model, inputs, ratio=RATIO, scope="all")
     check_alike(model, small, inputs)

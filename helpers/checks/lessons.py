@@ -91,8 +91,8 @@ class Lessons:
         }
 
     def hint(self, item: Item, function: Callable, failure: Failure) -> str:
-        """Count one more wrong answer, and say what helps: first nothing, then a nudge, then the
-        way, then the solution. A known mistake has its own nudge.
+        """Count one more wrong answer, and say what helps: first only to read on, then a nudge,
+        then the way, then the solution. A known mistake has its own nudge.
         """
         self.misses[item.function] += 1
         tries = self.misses[item.function]

@@ -87,8 +87,8 @@ class Item:
         edges: further cases, for what is easily forgotten; the instant check of an assignment
             leaves them out.
         run: calls the learner's functions on the inputs; by default `function(**inputs)`.
-        view: turns the answer into what is compared, and stands in the driver under VIEWS; may fail
-            on a malformed answer. By default the answer itself is compared.
+        view: turns the answer into what is compared; may fail on a malformed answer. By default the
+            answer itself is compared. Assignments list it in VIEWS of their driver.
         score: judges what was observed, given also how many bytes were submitted; by default all or
             nothing within `tolerance`.
         forbidden: full names, or patterns of them, of library functions that the answer must not

@@ -27,8 +27,8 @@ class OutOfTime(BaseException):
 
 @dataclass(frozen=True)
 class Failure:
-    """What is wrong with an answer: in words, on which case, and what it answered there; and a hint
-    of its own, where the exercise's would not fit.
+    """What is wrong with an answer: in words, on which case, and what it answered there; and its
+    own hint where the exercise's would not fit.
     """
 
     message: str

@@ -89,11 +89,12 @@ def convert(node: fx.Node, editor: Editor) -> None:
     key = (name, rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
     constants = [read for read in node.all_input_nodes if read.op == "get_attr"]
     if key not in editor.layers:
+        owner = constants[0].target.rpartition(".")[0]
         if name == "batch_norm":
-            module = _norm(rank(node), settings, **tensors)
+            counter = attribute(editor.graph_module, owner)._buffers.get("num_batches_tracked")
+            module = _norm(rank(node), settings, counter, **tensors)
         else:
             module = _layer(name, settings, **tensors)
-        owner = constants[0].target.rpartition(".")[0]
         editor.layers[key] = _path_for(node, owner, tensors, editor)
         editor.graph_module.set_submodule(editor.layers[key], module.eval())
     editor.retarget(node, "call_module", editor.layers[key], (source,), {})
@@ -145,7 +146,7 @@ def _path_for(
 
 
 def _layer(name: str, settings: dict[str, Any], weight: Any, bias: Any, **_: Any) -> nn.Module:
-    """A convolution or linear layer."""
+    """A convolution or linear layer; a tensor that was a buffer before is not trained."""
     tensors = {"weight": weight, "bias": bias}
     if name == "linear":
         if weight.dim() != 2:
@@ -170,13 +171,13 @@ def _layer(name: str, settings: dict[str, Any], weight: Any, bias: Any, **_: Any
     }
     cls = (TRANSPOSED if transposed else CONVS)[dimensions - 1]
     layer = cls(*(channels if transposed else channels[::-1]), **settings)
-    # A weight that was a buffer before is not trained.
     return with_tensors(layer.requires_grad_(False), **tensors)
 
 
 def _norm(
     dimensions: int | None,
     settings: dict[str, Any],
+    counter: torch.Tensor | None,
     running_mean: Any,
     running_var: Any,
     **affine: Any,
@@ -190,5 +191,5 @@ def _norm(
     norm = with_tensors(norm, **affine)
     norm.affine = norm.weight is not None and norm.bias is not None
     norm._buffers |= {"running_mean": running_mean.detach(), "running_var": running_var.detach()}
-    norm._buffers["num_batches_tracked"] = torch.tensor(0)
+    norm._buffers["num_batches_tracked"] = torch.tensor(0) if counter is None else counter
     return norm

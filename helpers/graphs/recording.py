@@ -173,7 +173,8 @@ class Recorder(fx.Tracer):
         name = operation_name(type(called) if is_layer else called)
         if name in KEEPS_SHAPE and kwargs.keys() <= {"inplace"} and not any(self._autocast):
             like = _first_of_equal_shape(args)
-            if like is not None and like.is_meta and not has_hooks(called):
+            known = like is not None and like.is_meta and not has_hooks(called)
+            if known and _takes(called, like):
                 return like.detach()
         if is_layer:
             called = self._copy(called)
@@ -249,6 +250,13 @@ class Recorder(fx.Tracer):
 
 def _autocast() -> tuple[bool, bool]:
     return torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
+
+
+def _takes(called: Any, x: torch.Tensor) -> bool:
+    """False for a norm of another size than this tensor's; torch then says what is wrong."""
+    channels = getattr(called, "num_features", None)
+    last = getattr(called, "normalized_shape", ())
+    return channels in (None, *x.shape[1:2]) and x.shape[x.dim() - len(last) :] == last
 
 
 def _first_of_equal_shape(values: tuple[Any, ...]) -> torch.Tensor | None:

@@ -73,18 +73,18 @@ def trace(
     if route not in ROUTES:
         raise ValueError(f"there is no route {route!r}: choose one of {', '.join(ROUTES)}")
     _check(model, example_inputs)
-    if route == "export":
-        own = _copied(model)
-        try:
-            return _export(own, example_inputs, any_batch)
-        except Exception as error:
-            raise _untraceable(model, error) from error
-    if _on_one_device(model, example_inputs):
-        try:
-            return _record(model, example_inputs, with_data=False)
-        except GraphMismatch:
-            pass  # perhaps only because it looks at numbers: with data there are some
-    return _record(model, example_inputs, with_data=True)
+    try:
+        if route == "export":
+            return _export(_copied(model), example_inputs, any_batch)
+        if _on_one_device(model, example_inputs):
+            # If it fails, perhaps only because it looks at numbers: with data there are some.
+            with contextlib.suppress(GraphMismatch):
+                return _record(model, example_inputs, with_data=False)
+        return _record(model, example_inputs, with_data=True)
+    except PassError:
+        raise
+    except Exception as error:
+        raise _untraceable(model, error) from error
 
 
 def _check(model: nn.Module, example_inputs: tuple[Any, ...]) -> None:
@@ -103,14 +103,15 @@ def _check(model: nn.Module, example_inputs: tuple[Any, ...]) -> None:
         raise UnsupportedCase(
             "tracing", f"{type(model).__name__} is in train mode: call model.eval() first"
         )
-    without = [name for name, tensor in stored_tensors(model).items() if tensor.is_meta]
-    if without and not any(tensor.is_meta for tensor in given):
+    without_data = [name for name, tensor in stored_tensors(model).items() if tensor.is_meta]
+    if without_data and not any(tensor.is_meta for tensor in given):
         raise GraphMismatch(
-            "tracing", f"{without[0]} has no data (device meta), and the inputs have some"
+            "tracing", f"{without_data[0]} has no data (device meta), and the inputs have some"
         )
-    for name in RESERVED.intersection((*model._modules, *model._parameters, *model._buffers)):
+    taken = RESERVED.intersection((*model._modules, *model._parameters, *model._buffers))
+    if taken:
         raise UnsupportedCase(
-            "tracing", f"a graph has a {name!r} of its own: rename what the network calls so"
+            "tracing", f"a graph has a {min(taken)!r} of its own: rename the network's"
         )
 
 
@@ -143,13 +144,8 @@ def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) 
     """
     own = _copied(model)
     recorder = Recorder(tuple(example_inputs), with_data=with_data)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            graph = recorder.record(own)
-    except GraphMismatch:
-        raise
-    except Exception as error:
-        raise _untraceable(model, error) from error
+    with torch.random.fork_rng(devices=[]):
+        graph = recorder.record(own)
     for node, value in recorder.values.items():
         # A tensor that was reshaped in place later has two shapes, and no one answer.
         if isinstance(value, torch.Tensor) and value.shape != node.meta["val"].shape:
@@ -180,7 +176,7 @@ def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) 
     for node in graph.find_nodes(op="call_module", target="_guards_fn"):
         graph.erase_node(node)
     _simplify_signature(graph)
-    graph._tracer_cls = fx.Tracer  # a pickle names it, and torch 2.11 cannot start export's own
+    graph._tracer_cls = fx.Tracer  # a pickle names it, and torch 2.11 cannot construct export's own
     # The module that export returns refuses eval(); a GraphModule of the same graph does not.
     graph_module = Graph(exported, graph, type(model).__name__).eval()
     graph_module.delete_all_unused_submodules()
@@ -225,9 +221,10 @@ def _for_any_batch(model: nn.Module, inputs: tuple[Any, ...]) -> fx.GraphModule 
         return None
     several = tuple(torch.cat([x, x]) if len(x) == 1 else x for x in inputs)
     first_axes = tuple({0: Dim.AUTO} for _ in inputs)
-    parameters = inspect.signature(model.forward).parameters.values()
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
-        first_axes = (first_axes,)
+    parameters = enumerate(inspect.signature(model.forward).parameters.values())
+    named = next((i for i, p in parameters if p.kind is p.VAR_POSITIONAL), len(inputs))
+    if named < len(inputs):  # forward(x, *others)
+        first_axes = (*first_axes[:named], first_axes[named:])
     try:
         program = torch.export.export(model, several, dynamic_shapes=first_axes)
         exported = program.module()
@@ -241,8 +238,8 @@ def _for_any_batch(model: nn.Module, inputs: tuple[Any, ...]) -> fx.GraphModule 
 def _write_guards(exported: fx.GraphModule, example: tuple[Any, ...]) -> None:
     """Write the guards of an export (conditions on its inputs) into its graph, as assertions.
 
-    Export has no guard for an argument that was None, so those are added here, for all arguments
-    but the first.
+    Export does not check that an argument that was None still is, so that is added here, for all
+    arguments after the input.
     """
     (call,) = exported.graph.find_nodes(op="call_module", target="_guards_fn")
     tracer = fx.Tracer()

@@ -61,8 +61,8 @@ def save(model: nn.Module, path: str | Path, **metadata: Any) -> Path:
         raise ModelError(
             f"{type(model).__name__} carries no specification, so a file could not be rebuilt; say"
             " which function makes it: models.declare_builder(model, 'package.module:function',"
-            " **arguments); save what torch.compile, DataParallel or an average of weights holds"
-            " inside"
+            " **arguments); of a network inside torch.compile, DataParallel or an average of"
+            " weights, save the network itself"
         )
     stored = {"builder": spec.builder, "arguments": spec.arguments, "steps": spec.steps}
     normalization = getattr(model, "input_normalization", None)
@@ -126,14 +126,14 @@ def in_precision_of(tensors: dict[str, torch.Tensor], model: nn.Module) -> nn.Mo
 
 def structure(
     spec: Spec,
-    path: str | Path,
+    source: str | Path,
     factory: str | Callable[..., nn.Module] | None = None,
     limit: float = math.inf,
 ) -> nn.Module:
     """The network that a file's specification describes, with any weights.
 
     Args:
-        path: the file, for errors.
+        source: what describes it, for errors.
         factory: as in `load`.
         limit: how many numbers its tensors may have.
 
@@ -142,16 +142,16 @@ def structure(
     """
     if callable(factory) and spec.builder == name_of(factory) + AS_GIVEN:
         raise ModelError(
-            f"{path} holds a network that {name_of(factory)!r} alone does not make: give a function"
-            " that makes it and changes it as you did"
+            f"{source} holds a network that {name_of(factory)!r} alone does not make: give a"
+            " function that makes it and changes it as you did"
         )
     builder = factory if callable(factory) else spec.builder
     if factory and factory not in (builder, spec.builder):
-        raise ModelError(f"{path} was made by {spec.builder!r}, not by {factory!r}")
+        raise ModelError(f"{source} was made by {spec.builder!r}, not by {factory!r}")
     if not factory and ":" in builder:
         raise ModelError(
-            f"{path} asks for code, {builder!r}, which runs only if you name it too, so look at it"
-            " first: models.load(path, factory=...), or --model on the command line"
+            f"{source} asks for code, {builder!r}, which runs only if you name it too, so look at"
+            " it first: models.load(path, factory=...), or --model on the command line"
         )
     try:
         with Budget(limit):
@@ -160,7 +160,9 @@ def structure(
     except ModelError:
         raise
     except Exception as error:  # the header led there, and may ask for anything
-        raise ModelError(f"{path}: its header describes no network ({one_line(error)})") from error
+        raise ModelError(
+            f"{source}: its header describes no network ({one_line(error)})"
+        ) from error
 
 
 def load_weights(model: nn.Module, path: str | Path) -> nn.Module:

@@ -189,6 +189,6 @@ class Budget(TorchDispatchMode):
             self.left -= math.prod(sizes)
         if self.left < 0:
             raise ModelError(
-                f"a tensor of the sizes {list(sizes)} is more than such a file can ask for"
+                f"a tensor of the sizes {list(sizes)} has more numbers than such a file may ask for"
             )
         return func(*args, **(kwargs or {}))

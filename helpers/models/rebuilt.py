@@ -193,7 +193,7 @@ def _another_answer(model: nn.Module, twin: nn.Module) -> str | None:
         network = copy.deepcopy(model).cpu().eval()
     except Exception:  # torch copies no tensor that was computed from others
         return None
-    for inputs in _examples(model):  # a copied graph has no specification
+    for inputs in _examples(model):  # a copy of a plain GraphModule has no specification
         answers = _answers(network, inputs)
         for value, other in zip_longest(answers, _answers(twin, inputs)):
             reason, error = gap(other, value)

@@ -38,7 +38,7 @@ from helpers.graphs.operations import (
 from helpers.passes.folder import Pass
 
 # Questions about sizes; "getitem" may take one out of x.size().
-SIZES = ("shape", "size", "sym_size", "ndim", "dim", "getitem")
+SIZE_QUESTIONS = ("shape", "size", "sym_size", "ndim", "dim", "getitem")
 # The message of the one assertion about the input, by which it is also found again.
 RANK = "it takes an input of as many dimensions as the example has"
 
@@ -57,7 +57,7 @@ class Canonicalize(Pass):
         elif node.op == "call_module":
             _module(node, editor)
         elif isinstance(node.target, torch._ops.HigherOrderOperator):
-            raise Declined(f"{before.name()} runs a subgraph, into which no pass looks")
+            raise Declined(f"{node.target.name()} runs a subgraph, into which no pass looks")
         elif node.target is torch._assert:
             return _assert_of_input(node, editor)
         elif node.op in ("call_function", "call_method") and is_torch(node):
@@ -132,7 +132,7 @@ def _known_name(node: fx.Node) -> str:
 
 def _function(node: fx.Node, editor: Editor) -> None:
     name = _known_name(node)
-    if name in SIZES:
+    if name in SIZE_QUESTIONS:
         _simplify_size(node, editor, name)
     elif node.target is getattr:
         return
@@ -242,12 +242,12 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
     an output do not, because layers take images with and without a batch.
 
     Args:
-        name: of the node's operation, one of SIZES.
+        name: of the node's operation, one of SIZE_QUESTIONS.
     """
     if not 1 <= len(node.args) <= 2 or not isinstance(node.args[0], fx.Node):
         return
     source = node.args[0]
-    axis = node.args[1] if len(node.args) == 2 else None
+    axis = node.args[1] if len(node.args) == 2 else None  # of getattr it is the attribute
     if name == "shape":
         editor.retarget(node, "call_method", "size", (source,), {})
     elif name in ("dim", "ndim"):

@@ -96,13 +96,13 @@ def _linear(match: Match, x: fx.Node, weight: torch.Tensor, bias: Any = None) ->
     """Replace x @ weight (+ bias) by a linear layer."""
     editor = match.editor
     node = match.anchor
-    if bias is not None:
-        if not isinstance(bias, torch.Tensor) or bias.shape != weight.shape[1:]:
-            raise Declined("what it adds is not one number per output feature")
-        bias = nn.Parameter(bias.detach(), requires_grad=bias.requires_grad)
-    layer = nn.Linear(*weight.shape, bias=False, device="meta")
+    fits = isinstance(bias, torch.Tensor) and bias.shape == weight.shape[1:]
+    if bias is not None and not fits:
+        raise Declined("what it adds is not one number per output feature")
     transposed = weight.detach().T.contiguous()
     transposed = nn.Parameter(transposed, requires_grad=weight.requires_grad)
+    # A bias that was a buffer before is not trained.
+    layer = nn.Linear(*weight.shape, bias=False, device="meta").requires_grad_(False)
     layer = with_tensors(layer, weight=transposed, bias=bias).eval()
     path = editor.free_name(node.name)
     inputs = node.all_input_nodes

@@ -23,7 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from helpers.graphs.errors import Declined
-from helpers.graphs.operations import OPERATIONS, operation
+from helpers.graphs.operations import OPERATIONS, by_name, operation
 
 mkldnn = torch.ops.mkldnn
 
@@ -71,8 +71,9 @@ def read_activation(node: fx.Node) -> Activation:
     """
     name = operation(node)
     arguments = OPERATIONS[name].arguments
-    settings = arguments | dict(zip(arguments, node.args[1:], strict=False)) | dict(node.kwargs)
-    settings.pop("inplace", None)
+    settings = arguments | by_name(node, ("input", *arguments))
+    for ignored in ("input", "inplace"):
+        settings.pop(ignored, None)
     approximate = settings.pop("approximate", "none")
     if approximate != "none":
         raise Declined(f"gelu with {approximate=} is not what the kernels compute")

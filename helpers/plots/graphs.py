@@ -4,7 +4,7 @@ Passes work in place, so the graph before a pass is gone after it. An outline is
 stays.
 
 layout.py says where the boxes of a drawing stand. Constants are not drawn: a box that reads some
-tells the shape of the first, which is the weight. Colour and line both tell what a pass did, so the
+shows the shape of the first, which is the weight. Both colour and line say what a pass did, so the
 picture can be read in greyscale.
 
 Example:
@@ -185,7 +185,7 @@ def draw_before_after(before: Outline, after: Outline) -> Figure:
 
 
 def _without_constants(graph: Outline) -> Outline:
-    """The boxes to draw; one that reads constants tells the shape of the first."""
+    """The boxes to draw; one that reads constants shows the shape of the first."""
     shapes = {box.name: box.shape for box in graph if box.op == "get_attr"}
     drawn = []
     for box in graph:

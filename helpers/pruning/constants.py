@@ -59,7 +59,9 @@ def constant_inputs(
         return {}
     found: dict[Axis, torch.Tensor] = {}
     for axis, calls in groups.labelling.input_axes.items():
-        for call in calls.values() if all(map(is_ungrouped, calls.values())) else ():
+        if not all(map(is_ungrouped, calls.values())):
+            continue
+        for call in calls.values():
             layer = model.get_submodule(call.target)
             layer.register_forward_pre_hook(partial(observe, found, axis), with_kwargs=True)
     try:

@@ -49,14 +49,14 @@ class PruneError(ValueError):
 
 @dataclass(frozen=True)
 class Member:
-    """Part of one axis of one tensor: `indices[i]` of the axis belongs to unit `units[i]` of the
-    group.
+    """Part of one axis of one tensor: `indices[i]` of the axis belongs to unit number `numbers[i]`
+    of the group.
     """
 
     tensor: str
     dim: int
     indices: np.ndarray
-    units: np.ndarray
+    numbers: np.ndarray
 
     @property
     def axis(self) -> tuple[str, int]:
@@ -189,7 +189,9 @@ def split(axis: Labels, signature: Labels) -> dict[int, tuple[Labels, np.ndarray
 
 
 def why_unprunable(units: Labels, pinned: dict[str, np.ndarray], produced: bool) -> str | None:
-    """The first three reasons why units stay; or that there is nothing to choose by, or from."""
+    """The first three reasons why units stay; or that no layer rates them, or that there is only
+    one.
+    """
     if reasons := [reason for reason, mask in pinned.items() if mask[units].any()]:
         return "; ".join(reasons[:3])
     if not produced:

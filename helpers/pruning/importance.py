@@ -46,8 +46,8 @@ COMPARABLE = ("random", *OF_IMAGES)  # these scores mean the same in every group
 
 
 def producers(groups: ChannelGroups, group: Group, importance: str) -> list[Member]:
-    """The weights with one filter for each channel of the group, in the order in which they run; or
-    the scales of its BatchNorms.
+    """The weights that have one filter for each channel of the group, in the order in which they
+    run; for "bn_scale" the scales of its BatchNorms.
     """
     axes = groups.labelling.output_axes
     if importance == "bn_scale":
@@ -70,7 +70,7 @@ def rated(
         for member in producers(groups, group, importance):
             tensor = tensors[member.tensor].detach().movedim(member.dim, 0)
             values = rate(tensor.reshape(len(tensor), -1)[member.indices]).double().cpu().numpy()
-            totals[group.name] += np.bincount(member.units, weights=values, minlength=group.size)
+            totals[group.name] += np.bincount(member.numbers, weights=values, minlength=group.size)
     return totals
 
 
@@ -135,8 +135,8 @@ def scores(
         found = rated(groups, chosen, importance, stored_tensors(model), OF_WEIGHTS[importance])
     for name, values in found.items():
         if not np.isfinite(values).all():
-            infinite = [i for i, (x, _) in enumerate(batches) if not x.isfinite().all()]
-            what = f"inputs of batches[{infinite[0]}]" if infinite else "weights"
+            broken = [i for i, (x, _) in enumerate(batches) if not x.isfinite().all()]
+            what = f"inputs of batches[{broken[0]}]" if broken else "weights"
             raise PruneError(
                 f"group {name}: importance {importance!r} is not finite; check the {what} for NaN"
             )

@@ -117,7 +117,7 @@ def remove_dead_channels(
             needed = read != 0  # NaN is not 0 either
             if receiver is not None:
                 needed = read.isnan()
-            dead[member.units[needed.cpu().numpy()]] = False
+            dead[member.numbers[needed.cpu().numpy()]] = False
         if dead.all():
             dead[0] = False
         for member, receiver in zip(members, receivers, strict=True):
@@ -136,7 +136,7 @@ def take_over(
     model: nn.Module, member: Member, constants: torch.Tensor, receiver: Receiver, dead: np.ndarray
 ) -> None:
     """Let a receiver add what a layer adds for the dead units that it reads."""
-    gone = member.indices[dead[member.units]]
+    gone = member.indices[dead[member.numbers]]
     filters = model.get_parameter(member.tensor).detach()[:, gone]
     tensor, sign = receiver
     added = torch.einsum("oi...,i->o", filters.double(), constants[gone].double())

@@ -1,6 +1,6 @@
 """The table of rules: what each operation does to the channels.
 
-An operation that is not here is not understood.
+An operation that is not in these tables is not understood: its channels stay.
 """
 
 from typing import Any

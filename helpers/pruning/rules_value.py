@@ -61,7 +61,7 @@ def along_axes(call: Call) -> LabelledTensor:
     rank = len(x.shape)
     result = uncut(call.output)
     parts = leaves(result)  # the values, and their indices if the call asks for them
-    dims = [d for d in leaves(call.setting(1, "dim")) if type(d) is int]  # and not std(True)
+    dims = [d for d in leaves(call.setting(1, "dim")) if type(d) is int]  # not x.std(True)
     combined = {d % rank for d in dims} or {*range(rank)}
     axes = call.axes(x)
     mixes = parts[0].shape == x.shape

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_SMALLEST_SCALE = torch.finfo(torch.float32).tiny
+SMALLEST_SCALE = torch.finfo(torch.float32).tiny
 LARGEST_SHIFT = 62
 
 
@@ -68,7 +68,7 @@ def choose(low: Tensor, high: Tensor, bits: int, signed: bool = False) -> tuple[
         )
     first, last = code_range(bits, signed)
     width = torch.maximum(-low, high) / last if signed else (high - low) / (last - first)
-    scale = torch.where(width > 0, width.clamp(min=_SMALLEST_SCALE), 1.0).float()
+    scale = torch.where(width > 0, width.clamp(min=SMALLEST_SCALE), 1.0).float()
     if signed:
         return scale, torch.zeros_like(scale, dtype=torch.int32)
     zero_point = (first - low / scale.double()).round().clamp(first, last)

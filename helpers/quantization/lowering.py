@@ -23,7 +23,7 @@ from helpers.quantization.plan import INPUT, WINDOW, Plan, PlanOp, Recipe
 from helpers.quantization.verify import agree, verify_plan
 
 aten = torch.ops.aten
-# In the example: few networks have a dimension of this size, which could be taken for the images.
+# Images in the example: so odd a number that hardly any other dimension is taken for theirs.
 IMAGES = 5
 
 
@@ -71,8 +71,8 @@ def _folded(model, example):
     """
     reasons = []
     for route in ("fx", "export"):
-        # Route by route, not as `optimize` chooses: it would run both routes to the end for a
-        # network that keeps batch norms by each, which takes long. The plan itself is verified.
+        # Not both routes in one call: where batch norms stay, `optimize` would follow each to its
+        # end, which takes long. The plan itself is verified.
         try:
             return passes.optimize(model, (example,), route=route, verify=False)[0]
         except UnsupportedCase as error:
@@ -99,7 +99,7 @@ def _replace_slice_writes(graph):
             while part.target == aten.slice.Tensor:
                 part, *where = part.args
                 new = graph.call_function(aten.slice_scatter.default, (part, new, *where))
-                part.replace_all_uses_with(new, node.__lt__)  # by those behind the node
+                part.replace_all_uses_with(new, node.__lt__)  # in later nodes only
         graph.erase_node(node)
 
 
@@ -119,7 +119,7 @@ class _Run(fx.Interpreter):
         self.values[node] = value.clone() if isinstance(value, Tensor) else value
         for source in node.all_input_nodes:
             if isinstance(value, Tensor) and self.env[source] is value:
-                source.replace_all_uses_with(node, node.__lt__)  # by those behind the node
+                source.replace_all_uses_with(node, node.__lt__)  # in later nodes only
         return value
 
 

@@ -53,7 +53,7 @@ def mixed_recipe(
 
     def size(layer_bits):
         chosen = replace(recipe, layer_bits=layer_bits)
-        return metrics.file_bytes(replay(model, chosen.to_json(), shape))
+        return metrics.file_bytes(replay(model, chosen.as_dict(), shape))
 
     fewest = min(BITS)
     least = size({op.name: fewest for op in plan.layers})

@@ -103,7 +103,7 @@ class QuantizedModel(nn.Module):
             self,
             source=source,
             step="quantize",
-            recipe=recipe.to_json(),
+            recipe=recipe.as_dict(),
             input_shape=[*plan.input_shape],
         )
 

@@ -14,7 +14,14 @@ import math
 import torch
 from torch import Tensor
 
-from helpers.quantization.affine import Affine, QuantizationError, choose, code_range, fit
+from helpers.quantization.affine import (
+    SMALLEST_SCALE,
+    Affine,
+    QuantizationError,
+    choose,
+    code_range,
+    fit,
+)
 from helpers.quantization.plan import KEEPS_CODES, Plan, Recipe
 
 BATCH = 64
@@ -23,7 +30,6 @@ OUTERMOST = 0.0001  # the share of the values that "percentile" may leave out on
 # The bounds that "mse" tries, as shares of the smallest and the largest value.
 SHARES = torch.linspace(0.3, 1.0, 71, dtype=torch.float64)
 _MOST_AT_ONCE = 2**22  # values, of which histc needs copies
-_SMALLEST_WIDTH = torch.finfo(torch.float32).tiny
 
 
 class Observer:
@@ -51,13 +57,13 @@ class Observer:
             return
         if not self.counts.any():
             self.start = low
-            self.width = max((high - low) / BINS, abs(low) * 1e-6, _SMALLEST_WIDTH)
+            self.width = max((high - low) / BINS, abs(low) * 1e-6, SMALLEST_SCALE)
         while low < self.start or high > self.start + self.width * BINS:
             self._widen(downwards=low < self.start)
         end = self.start + self.width * BINS
-        for part in x.detach().flatten().split(_MOST_AT_ONCE):
+        for part in x.flatten().split(_MOST_AT_ONCE):
             # In float64, so that no bound is rounded inwards.
-            self.counts += torch.histc(part.double(), BINS, self.start, end).cpu()
+            self.counts += torch.histc(part.double(), BINS, self.start, end)
 
     def _widen(self, downwards):
         """Join pairs of bins, and append as many empty ones below or above."""

@@ -51,6 +51,8 @@ CHOICES: dict[str, tuple] = {
     "residual": ("fused", "separate"),
     "bias_correction": (None, "empirical"),
     "rounding": ("nearest", "learned"),
+    "per_channel": (True, False),
+    "equalize": (True, False),
 }
 
 
@@ -95,7 +97,7 @@ class Recipe:
         """The weight bits of one layer."""
         return self.layer_bits.get(layer, self.weight_bits)
 
-    to_json = dataclasses.asdict
+    as_dict = dataclasses.asdict
 
 
 @dataclass
@@ -158,8 +160,8 @@ def _average_pool(op, x):
 
 
 def _max_pool(op, x):
-    # Contiguous: in channels_last PyTorch counts the places of an image in the image's own type,
-    # which ends at 255 for codes.
+    # Contiguous: in channels_last PyTorch keeps positions within an image in the image's own type,
+    # which for codes ends at 255.
     return F.max_pool2d(x.contiguous(), *(op.attributes[name] for name in WINDOW))
 
 

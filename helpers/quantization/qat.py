@@ -10,7 +10,7 @@ size s is learned as well; the chain rule gives, as in the LSQ paper,
 
     d x' / d s = round(v) - v inside,  first - z or last - z outside
 
-times 1 / sqrt(values that share s * last), which keeps its steps in proportion to those of the
+times 1 / sqrt(n * last) where n values share s, which keeps its steps in proportion to those of the
 weights. The bias is rounded too, to whole units of input scale * weight scale. Zero points stay as
 calibrated. BatchNorm is folded before.
 
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from helpers import models, training
 from helpers.dataset import normalization_of
-from helpers.quantization.affine import Affine, QuantizationError, code_range
+from helpers.quantization.affine import SMALLEST_SCALE, Affine, QuantizationError, code_range
 from helpers.quantization.lowering import make_plan
 from helpers.quantization.model import QuantizedModel
 from helpers.quantization.observers import BATCH, calibrate
@@ -130,7 +130,7 @@ class QatNetwork(nn.Module):
 
     def _step_size(self, kind, name):
         """A trained step size, made positive: training may have moved it across zero."""
-        return self._trained(kind, name).abs().clamp(min=torch.finfo(torch.float32).tiny)
+        return self._trained(kind, name).abs().clamp(min=SMALLEST_SCALE)
 
     def _parameters_of(self, op):
         """The trained scale, weight and bias of a layer."""

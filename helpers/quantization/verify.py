@@ -51,7 +51,8 @@ def verify_plan(plan: Plan, model: nn.Module, graph: fx.Interpreter, images: Ten
     """Raise where a plan in float is not the network.
 
     Args:
-        graph: keeps its `values`, to name the operation from which on they differ.
+        graph: the interpreter that ran the network; its `values` show where the two begin to
+            differ.
     """
     # Only the modules of float operations keep state. Weights are not copied.
     ops = [dataclasses.replace(op, module=copy.deepcopy(op.module)) for op in plan.ops]

@@ -140,19 +140,19 @@ def pairs_fit(codes: Tensor) -> bool:
 
 def pack(codes: Tensor, bits: int) -> Tensor:
     """Pack signed integer codes of 2 to 8 bits, of any shape, into a row of bytes (uint8)."""
-    signed = codes.detach().cpu().reshape(-1, 1).to(torch.int16).numpy()
+    signed = codes.reshape(-1, 1).to(torch.int16).numpy()
     bytes_ = signed.astype(np.uint8)  # two's complement wraps
     stream = np.unpackbits(bytes_, axis=1, count=bits, bitorder="little")
-    return torch.from_numpy(np.packbits(stream, bitorder="little")).to(codes.device)
+    return torch.from_numpy(np.packbits(stream, bitorder="little"))
 
 
 def unpack(packed: Tensor, bits: int, shape: tuple[int, ...]) -> Tensor:
     """Undo `pack`: int8 codes of the given shape."""
     count = math.prod(shape)
-    stream = np.unpackbits(packed.cpu().numpy().reshape(-1), count=count * bits, bitorder="little")
+    stream = np.unpackbits(packed.numpy().reshape(-1), count=count * bits, bitorder="little")
     bytes_ = np.packbits(stream.reshape(count, bits), axis=1, bitorder="little")
     # The highest bit of a code is its sign: shifted to the highest of the byte, it is repeated by
     # the shift back.
     unused = 8 - bits
     left = torch.from_numpy(bytes_).reshape(shape) << unused
-    return (left.view(torch.int8) >> unused).to(packed.device)
+    return left.view(torch.int8) >> unused

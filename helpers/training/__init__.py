@@ -33,7 +33,7 @@ class Evaluation(NamedTuple):
 
 def train(
     model: nn.Module,
-    cifar: Dataset,
+    dataset: Dataset,
     config: Config | None = None,
     checkpoint: str | Path | None = None,
     teacher: nn.Module | None = None,
@@ -47,7 +47,7 @@ def train(
 
     Args:
         model: the network, on the device on which it is to be trained.
-        cifar: the data; a tenth of its training images is kept for validation.
+        dataset: the data; a tenth of its training images is kept for validation.
         checkpoint: where to keep the resumable state; None keeps none.
         teacher: a network to learn from (with ``config.distill`` > 0); its modules keep their train
             or eval mode.
@@ -68,10 +68,10 @@ def train(
         raise TrainingError(
             "the teacher is the network itself; give a copy: teacher=copy.deepcopy(model)"
         )
-    set_default_normalization(cifar, model, teacher)
-    check_scores(model, cifar)
+    set_default_normalization(dataset, model, teacher)
+    check_scores(model, dataset)
     with evaluation_mode(*filter(None, [teacher])):
-        loop = TrainingLoop(model, cifar.split(), config, teacher)
+        loop = TrainingLoop(model, dataset.split(), config, teacher)
         state = TrainingState(loop, checkpoint, handover, digest(model.state_dict().values()))
         validation = loop.split.validation_images, loop.split.validation_labels
         bar = tqdm(
@@ -100,7 +100,7 @@ def train(
 
 def finetune(
     model: nn.Module,
-    cifar: Dataset,
+    dataset: Dataset,
     teacher: nn.Module | None = None,
     config: Config | None = None,
     checkpoint: str | Path | None = None,
@@ -114,7 +114,7 @@ def finetune(
     """
     if config is None:
         config = FINETUNING if teacher is not None else replace(FINETUNING, distill=0.0)
-    return train(model, cifar, config, checkpoint, teacher, progress)
+    return train(model, dataset, config, checkpoint, teacher, progress)
 
 
 @torch.no_grad()
@@ -153,7 +153,7 @@ def evaluate(
             loss = loss + F.cross_entropy(scores.float(), truth, reduction="sum")
             correct += (scores.argmax(1) == truth).sum()
     loss = float(loss)
-    if math.isnan(loss):
+    if not math.isfinite(loss):
         raise TrainingError(
             "evaluate: the network answers NaN or infinity; check its weights, or train at lower lr"
         )

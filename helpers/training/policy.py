@@ -130,7 +130,7 @@ def sample(images: torch.Tensor, drawn: Drawn) -> torch.Tensor:
 
 
 def blend(images: torch.Tensor, drawn: Drawn) -> torch.Tensor:
-    """Towards black, grey, the mean grey or a blurred image, or as far away from it."""
+    """Towards black, grey, the mean grey or a blurred image, or by as much away from it."""
     channels = images.shape[1]
     shares = LUMA if channels == 3 else [1 / channels] * channels
     weights = images.new_tensor(shares)[:, None, None]

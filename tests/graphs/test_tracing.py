@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers import passes
-from helpers.graphs.errors import UnsupportedCase
+from helpers.graphs.errors import GraphMismatch, UnsupportedCase
 from helpers.graphs.layers import why_not_ordinary
 from helpers.graphs.operations import AUGMENTED
 from helpers.graphs.tracing import ROUTES, trace
@@ -140,6 +140,14 @@ def test_an_exported_graph_takes_any_batch_and_refuses_other_sizes():
                 call(torch.randn(5, 3, 9, 9))
 
 
+@pytest.mark.parametrize("others", [(), (torch.ones(2, 3),), (torch.ones(2, 3),) * 2])
+def test_a_forward_of_any_number_of_inputs_takes_any_batch_by_export(others):
+    adding = network(lambda net, x, *rest: torch.stack([x, *rest]).sum(0))
+    traced = trace(adding, (torch.ones(2, 3), *others), route="export")
+    x = torch.randn(5, 3)
+    assert torch.equal(traced(x, *(x for _ in others)), x * (1 + len(others)))
+
+
 @pytest.mark.parametrize(
     ("example", "other"),
     [(2.0, 3.0), (True, False), (None, torch.ones(2, 3)), (torch.ones(2, 3), None)],
@@ -258,6 +266,15 @@ def test_the_short_cut_is_not_taken_where_it_would_be_wrong(run, parts, shape, d
     graph_module = record(run, (torch.randn(2, 3),), **parts)
     value = graph_module.graph.output_node().args[0].meta["val"]
     assert (tuple(value.shape), value.dtype) == (shape, dtype)
+
+
+@pytest.mark.parametrize(
+    "norm_of_another_size", [nn.BatchNorm2d(3), nn.LayerNorm(7), nn.LayerNorm((4, 5, 4))]
+)
+def test_a_norm_of_another_size_is_refused_by_its_name(norm_of_another_size):
+    model = nn.Sequential(conv(), norm_of_another_size, nn.ReLU()).eval()
+    with pytest.raises(GraphMismatch, match="does not accept its inputs"):
+        trace(model, (X,), route="fx")
 
 
 W = {

@@ -14,7 +14,7 @@ def zeroed(model, groups, plan):
         for name, units in plan.items():
             for member in groups[name].members:
                 if member.tensor in parameters:
-                    indices = member.indices[np.isin(member.units, units)]
+                    indices = member.indices[np.isin(member.numbers, units)]
                     parameters[member.tensor].index_fill_(
                         member.dim, torch.from_numpy(indices), 0.0
                     )

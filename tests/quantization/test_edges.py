@@ -101,14 +101,17 @@ def test_training_with_rounding_starts_where_the_integer_network_is():
     assert (network(x) - network.convert()(x)).abs().max() < 0.05 * model(x).abs().max()
     _, spared = weight_groups(network, 1e-3)
     assert [p.shape for p in spared["params"] if p.dim() == 4] == [(8, 1, 3, 3)]
+    with pytest.raises(QuantizationError, match=r"per_channel: expected one of \(True, False\)"):
+        Recipe(per_channel="no")
     for repair in ({"rounding": "learned"}, {"bias_correction": "empirical"}):
         with pytest.raises(QuantizationError, match="training chooses codes and biases itself"):
             qat.prepare(model, IMAGES, Recipe(**repair))
 
 
-def test_a_network_that_answers_nan_has_no_accuracy():
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+def test_a_network_that_answers_no_number_has_no_accuracy(wrong):
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
-    nn.init.constant_(model[1].bias, float("nan"))
+    nn.init.constant_(model[1].bias, wrong)
     with pytest.raises(training.TrainingError, match="answers NaN or infinity"):
         training.evaluate(model, IMAGES, torch.zeros(16, dtype=torch.long))
 

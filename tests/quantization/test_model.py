@@ -145,7 +145,7 @@ def test_a_layer_that_could_saturate_computes_in_integers(monkeypatch):
 def test_an_edge_has_the_bits_of_the_recipe_and_none_of_its_codes_is_larger(bits):
     recipe = Recipe(observer="minmax", activation_bits=bits)
     model, x = quantized(recipe), 9 * images(4)
-    again = replay(small(), recipe.to_json(), (3, 9, 9))
+    again = replay(small(), recipe.as_dict(), (3, 9, 9))
     again.load_state_dict(model.state_dict(), assign=True)
     assert torch.equal(again(x), model(x))
     for one in (model, again):

@@ -111,7 +111,7 @@ def members(group) -> list:
     numbers: dict[int, int] = {}
     lines = []
     for member in sorted(group.members, key=lambda m: (m.tensor, m.dim, m.indices.tolist())):
-        pairs = sorted(zip(member.indices.tolist(), member.units.tolist(), strict=True))
+        pairs = sorted(zip(member.indices.tolist(), member.numbers.tolist(), strict=True))
         units = [(index, numbers.setdefault(unit, len(numbers))) for index, unit in pairs]
         lines.append(
             [

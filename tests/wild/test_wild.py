@@ -157,7 +157,7 @@ def test_every_form_answers_alike(seed, tmp_path):
     answers = {}
     with torch.no_grad():
         expected = model(x)
-        again = quantization.replay(model, quantized.recipe.to_json(), tuple(x.shape[1:]))
+        again = quantization.replay(model, quantized.recipe.as_dict(), tuple(x.shape[1:]))
         again.load_state_dict(quantized.state_dict())
         for mode in quantization.MODES:
             quantized.mode = again.mode = mode

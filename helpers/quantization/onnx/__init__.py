@@ -10,7 +10,8 @@ become a Max or a Min: a limit per channel, left by equalization, codes of fewer
 scale shared with negative numbers. Operations without an integer form are written by PyTorch's own
 exporter, all in one go.
 
-Weights of 4 bits or fewer are stored so; a file with 2-bit weights needs ONNX Runtime 1.24.
+Weights of 4 bits or fewer are stored as INT4 or INT2; a file with 2-bit weights needs ONNX Runtime
+1.24.
 
 A residual that is added before the one rounding (residual="fused") has no QDQ form. Such a
 convolution is left to a kernel in float, which gives the same codes, but is slower than

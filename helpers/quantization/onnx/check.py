@@ -32,7 +32,7 @@ def verify_onnx(proto: bytes, model: nn.Module) -> None:
         try:
             session = session or _session(proto)
             found = torch.from_numpy(session.run(None, {INPUT: x.numpy()})[0])
-        except Exception as error:  # of many classes, all its own
+        except Exception as error:  # ONNX Runtime's have many classes
             raise QuantizationError(
                 f"file not written: ONNX Runtime does not run it: {error}{hint}"
             ) from error

@@ -45,7 +45,7 @@ class Floats(nn.Module):
         super().__init__()
         self.operations = nn.ModuleList(step.module for step in steps)
         for node in [node for step in steps for node in step.module.graph.nodes]:
-            # Not an input or a module that happens to be called so.
+            # Not an input or a module that happens to have such a name.
             calls = node.op in ("call_function", "call_method")
             if calls and bare_name(node.target) in REWRITTEN:
                 node.op = "call_function"

@@ -2,7 +2,7 @@
 // fig.draw(width, svg), which returns the height; each change of a control draws it again.
 const SVG = "http://www.w3.org/2000/svg";
 
-/** A new element, drawn if its parent is; without a parent it stays loose. */
+/** A new element inside its parent, as SVG where the parent is. */
 function add(parent, tag, attributes = {}, text = "") {
   const drawn = tag === "svg" || parent.namespaceURI === SVG;
   const made = drawn ? document.createElementNS(SVG, tag) : document.createElement(tag);
