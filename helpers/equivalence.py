@@ -227,9 +227,9 @@ def _random_like(x: torch.Tensor, batch: int, size: int, numbers: torch.Generato
 def assert_equivalent(before: nn.Module, after: nn.Module, example_input: torch.Tensor) -> None:
     """Raise unless `after` answers like `before` to three random inputs like `example_input`.
 
-    Both take and give one tensor of real numbers. `after` may be no further from the float64
-    reference than 1e-5, or four times as far as `before` is. Fresh BatchNorm statistics (mean 0,
-    variance 1) hide most mistakes: `randomize_batchnorm` first.
+    Both take and give one tensor of real numbers. `after` may be off the float64 reference by 1e-5
+    of its largest number, or by four times as much as `before` if that is more. Fresh BatchNorm
+    statistics (mean 0, variance 1) hide most mistakes: `randomize_batchnorm` first.
 
     Example:
         >>> layer = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval()

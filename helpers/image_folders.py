@@ -40,13 +40,12 @@ def from_folder(
     images: list[np.ndarray] = []
     for path in (path for part in (train, test) for files in part.values() for path in files):
         images.append(pixels(path, size, mode))
-        height, width = images[0].shape[:2]
         # Not after the loop: photos from a phone would fill the memory first.
         if images[-1].shape != images[0].shape:
             raise DataError(
                 f"{path} has {images[-1].shape[1]} x {images[-1].shape[0]} pixels, the first image"
-                f" {width} x {height}; give one size for all: size=64, on the command line"
-                " --input-size 64"
+                f" {images[0].shape[1]} x {images[0].shape[0]}; give one size for all: size=64, on"
+                " the command line --input-size 64"
             )
     stacked = torch.from_numpy(np.stack(images)).movedim(3, 1).contiguous()
     if normalization is None and bool((stacked == stacked[:, :1]).all()):

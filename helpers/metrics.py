@@ -46,7 +46,7 @@ FLOPS = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop,
     torch.ops.aten.mkldnn_rnn_layer: shape_wrapper(_lstm_flops),
 }
-# In the names of operators that take several tensors and multiply no matrices.
+# Words in the names of operators that take several tensors but multiply no matrices.
 NO_PRODUCTS = ("norm", "copy", "scatter", "index")
 
 
@@ -161,7 +161,7 @@ def count_macs(model: nn.Module, example_input: torch.Tensor) -> int:
 class _CounterMode(TorchDispatchMode):
     """Adds up the formulas of the operators that run, and notes those that may lack one.
 
-    `FlopCounterMode` does not: it counts an unknown operator as 0. It also follows the gradients of
+    `FlopCounterMode` notes none: it counts an unknown one as 0. It also follows the gradients of
     each module, and fails where a module is given a view of a parameter.
     """
 
@@ -190,7 +190,7 @@ class _CounterMode(TorchDispatchMode):
 
 
 def _may_multiply(func: Any, args: tuple) -> bool:
-    """Whether an operator may be a product: of PyTorch's own, one of two tensors of one type."""
+    """Whether an operator may be a product; PyTorch's own must take two tensors of one type."""
     if not isinstance(func, torch._ops.OpOverload):
         return True
     harmless = func.is_view or torch.Tag.pointwise in func.tags
@@ -213,18 +213,6 @@ def _count(model: nn.Module, example_input: torch.Tensor) -> _CounterMode:
     finally:
         attention.set_fastpath_enabled(fastpath)
     return counter
-
-
-def latency(
-    model: nn.Module,
-    example_input: torch.Tensor,
-    threads: int | None = None,
-    runs: int = 30,
-    warmup: int = 5,
-) -> tuple:
-    """The row that `compare_latency` gives one network."""
-    table = compare_latency({"it": model}, example_input, threads, runs, warmup)
-    return next(table.itertuples(index=False))
 
 
 @torch.no_grad()
@@ -290,7 +278,7 @@ def compare_latency(
 
 @contextmanager
 def evaluation_mode(*candidates: nn.Module, threads: int | None = None):
-    """Eval mode and so many threads inside the `with` block; all is put back afterwards."""
+    """Eval mode, and `threads` threads, inside the `with` block; all is put back afterwards."""
     was_training = [m for model in candidates for m in model.modules() if m.training]
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)

@@ -15,7 +15,7 @@ from helpers.provenance import provenance
 
 CALIBRATION_IMAGES = 1024
 LATENCY_BATCHES = (1, 128)
-STEPS_PER_EPOCH = 20  # at least about: few images in batches of 128 make too few steps to learn in
+STEPS_PER_EPOCH = 20  # at least, roughly: few images in batches of 128 make too few steps to learn
 
 
 @dataclass(frozen=True)
@@ -91,15 +91,16 @@ def compress(
             refuse_another_run(folder, small, finetune_epochs)
         finish("dense", stages["dense"])
         finish("pruned", small)
+        network = small
         if finetune_epochs:
             config = training.FINETUNING
             batch = min(config.batch_size, max(8, len(dataset.train_images) // STEPS_PER_EPOCH))
             config = replace(config, epochs=finetune_epochs, seed=seed, batch_size=batch)
-            student = copy.deepcopy(small)
+            network = copy.deepcopy(small)
             state = folder and folder / "finetuning.state"
-            training.finetune(student, dataset, stages["dense"], config, state, progress)
-            finish("fine-tuned", student)
-        finish("quantized", quantization.quantize(list(stages.values())[-1], calibration, recipe))
+            training.finetune(network, dataset, stages["dense"], config, state, progress)
+            finish("fine-tuned", network)
+        finish("quantized", quantization.quantize(network, calibration, recipe))
         table = compared(stages, dataset, example, latency_runs, progress)
     except BaseException as error:  # Ctrl-C too
         error.stages = stages
@@ -115,19 +116,19 @@ def rehearse(
     """
     metrics.file_bytes(network)
     metrics.file_bytes(quantization.quantize(network, images, replace(recipe, rounding="nearest")))
-    metrics.latency(nn.Identity(), images, runs=latency_runs)  # it may refuse so few runs
+    # It may refuse so few runs.
+    metrics.compare_latency({"": nn.Identity()}, images, runs=latency_runs)
 
 
 def refuse_another_run(folder: Path, pruned: nn.Module, epochs: int) -> None:
-    """Refuse a folder that holds another run's files; those of two runs would be mixed."""
+    """Refuse a folder with files of another network, or of this one pruned in another way."""
     stages = ("pruned", "fine-tuned", "quantized")
     held = [stage for stage in stages if (folder / f"{stage}.safetensors").exists()]
     same = False
     if "pruned" in held:
         before = load_file(folder / "pruned.safetensors")
         now = models.untied_state(pruned)
-        same = before.keys() == now.keys()
-        same = same and all(torch.equal(now[name], before[name]) for name in now)
+        same = before.keys() == now.keys() and all(torch.equal(now[n], before[n]) for n in now)
     if (held and not same) or (not epochs and "fine-tuned" in held):
         raise models.ModelError(
             f"{folder} holds another network, or this one with other settings: choose a new folder"
@@ -135,7 +136,7 @@ def refuse_another_run(folder: Path, pruned: nn.Module, epochs: int) -> None:
 
 
 def as_saveable(model: nn.Module, dataset: Dataset) -> nn.Module:
-    """The network itself, or a copy that can be saved if it has no specification.
+    """The network itself or, if it has no specification, a copy that can be saved.
 
     To load such a file takes a function that makes the module: `models.load(path, factory=...)`.
     """

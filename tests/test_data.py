@@ -98,6 +98,16 @@ def test_auto_goes_on_to_the_next_source_and_ends_with_the_sample(
     assert load_cifar10("auto").is_sample and "set CIFAR10_DIR" in capsys.readouterr().out
 
 
+def test_a_folder_of_other_things_is_neither_a_copy_nor_to_be_deleted(monkeypatch, tmp_path):
+    monkeypatch.setattr(data, "data_folder", lambda: tmp_path)
+    (tmp_path / "my batches.txt").write_text("")
+    with pytest.raises(DataError, match="holds none of"):
+        load_cifar10("local")
+    (tmp_path / "data_batch_1.bin").write_bytes(b"torn")
+    with pytest.raises(DataError, match=r"; delete what .* has of CIFAR-10 and fetch it again"):
+        load_cifar10("local")
+
+
 def test_a_damaged_sample_is_restored_and_not_fetched(monkeypatch, tmp_path):
     monkeypatch.setattr(data, "SAMPLE_FOLDER", tmp_path)
     (tmp_path / "data_batch_1.png").write_bytes(b"torn")

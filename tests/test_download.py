@@ -142,7 +142,7 @@ def test_torchvision_and_npm_know_address_and_checksum(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (subprocess.TimeoutExpired("npm", 20), "timed out after 20 seconds"),
+        (subprocess.TimeoutExpired("npm", 20, stderr=b"..."), "timed out after 20 seconds"),
         (subprocess.CalledProcessError(1, "npm", stderr="E404 not here"), "E404 not here"),
         ("<html>", "Expecting value"),
         (None, r"not installed .*Node\.js"),

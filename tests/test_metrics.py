@@ -8,7 +8,7 @@ from torchvision.ops import DeformConv2d
 
 from course.benchmarks import speed
 from helpers import allocator, metrics, models, passes, quantization
-from helpers.metrics import compare_latency, count_parameters, latency, profile
+from helpers.metrics import compare_latency, count_parameters, profile
 from tests.passes.zoo import Net
 
 
@@ -102,7 +102,7 @@ class Slow(nn.Module):
 
 def test_latency_leaves_the_warm_up_out(clock):
     model = Slow(clock, 0.004).train()
-    result = latency(model, torch.zeros(2, 1), threads=1, runs=7, warmup=2)
+    result = compare_latency({"": model}, torch.zeros(2, 1), 1, runs=7, warmup=2).iloc[0]
     assert result.median_ms == pytest.approx(4) and result.iqr_ms == pytest.approx(0, abs=1e-9)
     assert (result.runs, result.threads, result.batch) == (7, 1, 2)
     assert model.calls == 9 and model.training and set(clock.log) == {("", 1, False)}

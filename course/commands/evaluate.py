@@ -31,9 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
         structure = float_structure(checkpoint, arguments.model) if quantized else model
         result = training.evaluate(model, dataset.test_images, dataset.test_labels, progress=True)
         shape, (low, high) = dataset.test_images.shape[1:], result.interval
-        speed = metrics.latency(
-            model, torch.randn(arguments.batch, *shape), threads=arguments.threads
-        )
+        images = torch.randn(arguments.batch, *shape)
+        speed = metrics.compare_latency({"": model}, images, arguments.threads).iloc[0]
         steps = ", ".join(step["step"] for step in model.spec.steps) or "none"
         print(f"{path.name}: {model.spec.builder}, steps after building: {steps}")
         print(f"  test accuracy {result.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%},")

@@ -43,8 +43,8 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, path: str = "") ->
         path: which part of the answer this is, such as "[0]"; empty for all of it.
 
     Returns:
-        One sentence, and the first value that differs in both answers; empty where their kinds or
-        shapes differ.
+        One sentence, and both answers' values where these first differ; empty where kinds or shapes
+        differ.
 
     Example:
         >>> difference({"a": 1.0}, {"a": 2.0}, Tolerance())[0]
@@ -121,7 +121,7 @@ def _difference_of_numbers(
         wanted, found = repr(expected[first]), repr(got[first])
     values = f"{place}expected {wanted}, got {found}"
     if not all(distance < math.inf for distance in apart):
-        return f"{_called(path)} holds values that are not finite", values
+        return f"{_called(path)} differs from the right one where one of them is not finite", values
     bound = f", where at most {allowed:.3g} is allowed"
     if isinstance(apart[first], int) and allowed < 1:
         bound = ""

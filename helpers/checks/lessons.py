@@ -1,4 +1,4 @@
-"""The exercises of all lessons, the answers that were right in the learner's own `mine.py`, and the
+"""The exercises of all lessons, the learner's right answers, which are kept in `mine.py`, and the
 course's solutions.
 
 Each answer is a block of `mine.py`: the function with the imports, helper functions and constants
@@ -61,7 +61,7 @@ class NotRightYet(ValueError):
 
 
 class Lessons:
-    """The exercises in one folder, of which the notebooks and `mine.py` are one folder up."""
+    """The exercises in one folder; the notebooks and `mine.py` are one folder up."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -91,8 +91,8 @@ class Lessons:
         }
 
     def hint(self, item: Item, function: Callable, failure: Failure) -> str:
-        """Count one more wrong answer, and say what helps: first only to read on, then a nudge,
-        then the way, then the solution. A known mistake has its own nudge.
+        """Count one more wrong answer, and say what helps: first only to read what is wrong, then a
+        nudge, then the way, then the solution. A known mistake has its own nudge.
         """
         self.misses[item.function] += 1
         tries = self.misses[item.function]
@@ -227,7 +227,7 @@ def defined_names(part: ast.stmt, known: set[str]) -> set[str]:
     targets = part.targets if isinstance(part, ast.Assign) else [part.target, part.annotation]
     read = {name.id for target in targets for name in _names(target) if _is_read(name)}
     if not isinstance(part.value, ast.Lambda):  # which reads names when it is called
-        read |= names_in(part.value)
+        read |= names_in(part.value) - _bound_in(part.value)
     return set().union(*map(names_in, targets)) if read <= known else set()
 
 
@@ -238,6 +238,12 @@ def names_in(part: ast.AST) -> set[str]:
 
 def _names(part: ast.AST) -> list[ast.Name]:
     return [node for node in ast.walk(part) if isinstance(node, ast.Name)]
+
+
+def _bound_in(part: ast.AST) -> set[str]:
+    """The names that comprehensions, lambdas and := give values to."""
+    arguments = {node.arg for node in ast.walk(part) if isinstance(node, ast.arg)}
+    return arguments | {name.id for name in _names(part) if not _is_read(name)}
 
 
 def _is_read(name: ast.Name) -> bool:

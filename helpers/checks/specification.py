@@ -1,4 +1,4 @@
-"""An exercise, said once: inputs from a seed, an independent oracle, a tolerance, points and a
+"""An exercise, described once: inputs from a seed, an independent oracle, a tolerance, points and a
 message.
 
 The same `Item` serves three uses: the instant check beside the exercise (its own seed), the hidden

@@ -18,7 +18,7 @@ from helpers.checks.specification import Case, Item, Tree, copy_tree
 
 SHOWN_NUMBERS = 12  # of a tensor
 SHOWN_CHARACTERS = 80  # of one input
-DECIMAL = re.compile(r"(?<![\w.])\d+\.\d+(e-?\d+)?(?![\w.])")  # and no part of a name
+DECIMAL = re.compile(r"(?<![\w.])\d+\.\d+(e-?\d+)?(?![\w.])")  # unless part of a name
 
 
 class OutOfTime(BaseException):
@@ -38,7 +38,7 @@ class Failure:
 
 
 def first_failure(item: Item, function: Callable) -> Failure | None:
-    """What the first case shows that the answer gets wrong; None when it is right on all of them.
+    """What is wrong on the first case that fails; None when the answer is right on all of them.
 
     Args:
         item: the exercise; its inputs are new ones each time.
@@ -73,7 +73,7 @@ def failure_on(item: Item, function: Callable, case: Case) -> Failure | None:
     except OutOfTime:
         return Failure(f"{where}: stopped after {item.seconds:g} seconds. Does a loop never end?")
     except (Exception, SystemExit) as problem:  # `sys.exit()` would end the cell without a word
-        if isinstance(problem, NotImplementedError) and not problem.args:  # torch's have words
+        if isinstance(problem, NotImplementedError) and not problem.args:  # torch's have a text
             raise
         raised = f"{type(problem).__name__}: {problem}"
         message = f"{where}: {raised}{place(problem, function)}"

@@ -65,7 +65,7 @@ class Editor:
         the tensor is one.
 
         Args:
-            before: the node before which it is put, and after which the constant is named.
+            before: the node that follows the new one, and gives the constant its name.
         """
         name = self.free_name(f"{before.name}_constant")
         stored = tensor if isinstance(tensor, nn.Parameter) else nn.Buffer(tensor)

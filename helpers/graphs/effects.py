@@ -31,7 +31,7 @@ from helpers.graphs.operations import (
     operation_name,
 )
 
-# These write into the arguments after the first, unless a setting is off; of the setting its
+# These write into the arguments after the first, unless a setting is off. Given are the setting's
 # position, name and default.
 WRITES_STATE = {
     "batch_norm": (5, "training", False),
@@ -39,6 +39,15 @@ WRITES_STATE = {
     "embedding": (3, "max_norm", None),
     "embedding_bag": (3, "max_norm", None),
 }
+# These draw random numbers in Python, so no tag of ATen's operators tells of it.
+DRAW_IN_PYTHON = (
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "gumbel_softmax",
+    "fractional_max_pool2d",
+    "fractional_max_pool3d",
+)
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
@@ -180,9 +189,8 @@ def is_random(node: fx.Node) -> bool:
 
 @functools.cache
 def draws(name: str) -> bool:
-    """Whether the operation of this name can draw random numbers, by ATen's tags."""
-    # These are written in Python: ATen has no operator of the name, and so no tags.
-    if name in ("dropout1d", "dropout2d", "dropout3d", "gumbel_softmax"):
+    """Whether the operation of this name can draw random numbers."""
+    if name in DRAW_IN_PYTHON:
         return True
     packet = getattr(torch.ops.aten, name, None)
     overloads = packet.overloads() if packet is not None else []

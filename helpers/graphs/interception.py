@@ -89,8 +89,8 @@ class ValueProxy(Proxy):
     def __index__(self) -> int:
         return operator.index(self._value)
 
-    def __round__(self) -> int:
-        return round(self._value)
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self._value, digits)
 
     def __hash__(self) -> int:
         """So that a set or dictionary finds what equals the value."""

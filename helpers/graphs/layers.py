@@ -59,8 +59,8 @@ def output_channels(layer: nn.Module) -> int:
 
 
 def channel_axis(layer: nn.Module, dimensions: int) -> int:
-    """The axis of a layer's output along which its channels lie. It is counted from the end,
-    because images may come without a batch.
+    """The axis of a layer's output along which its channels lie. It is found from the end,
+    because images may come without a batch axis.
     """
     return dimensions - 1 - (0 if isinstance(layer, nn.Linear) else len(layer.kernel_size))
 

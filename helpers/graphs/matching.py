@@ -73,7 +73,7 @@ class Matcher:
         return [node for node in nodes if callee(node) in pattern.targets]
 
     def first(self, pattern: OpPattern, anchor: fx.Node, use: Callable[[Match], Any]) -> Any:
-        """What `use` returns for the first match at an anchor that it accepts; None where
+        """What `use` returns for the first match that it accepts at an anchor; None where
         operations, literals or numbers of operands differ from the pattern's.
 
         Raises:

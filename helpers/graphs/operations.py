@@ -92,8 +92,8 @@ def operation_name(called: Any) -> str:
 @functools.cache
 def bare_name(called: Any) -> str:
     """What a function or method is called where it is defined: "add_" for `x.add_(y)` and for
-    `aten.add_.Tensor`. An operator outside of aten gets the name of its library, since none is in a
-    table.
+    `aten.add_.Tensor`. An operator outside of aten only gets the name of its library, since no
+    table lists one.
     """
     if isinstance(called, _OVERLOADS):
         return str(called).removeprefix("aten.").split(".")[0]
@@ -105,9 +105,7 @@ def bare_name(called: Any) -> str:
 def is_in_place(called: Any) -> bool:
     """Whether a function or method writes into its first argument, by its name: `add_`, `iadd`."""
     name = bare_name(called)
-    if name.endswith("_") and not name.endswith("__"):
-        return True
-    return called in WRITING or name.strip("_") in _AUGMENTED_NAMES
+    return called in WRITING or (name.endswith("_") and not name.endswith("__"))
 
 
 @functools.cache
@@ -122,7 +120,7 @@ def is_torch_function(function: Any) -> bool:
 
 
 def perform(called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a function or module, or the method of this name of the first argument."""
+    """Call a function or module; for a string, the method of that name of the first argument."""
     if isinstance(called, str):
         return getattr(args[0], called)(*args[1:], **kwargs)
     return called(*args, **kwargs)
@@ -147,7 +145,7 @@ class Operation(NamedTuple):
     Attributes:
         function: what the node calls.
         arguments: those after the input, in order, with their defaults. A module has attributes of
-            the same names.
+            the same names, or of those in ATTRIBUTES.
     """
 
     function: Any

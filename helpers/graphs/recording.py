@@ -6,8 +6,8 @@ takes no longer than a small one. `node.meta["val"]` keeps the value: a tensor w
 number, or a tuple of these.
 
 Folding records strictly: a forward that decides by a size or a value is refused, since the graph
-would only hold for that one decision. Pruning follows the decision; it reads the small network
-again and compares.
+would only hold for that one decision. Pruning follows the decision; after the cut it reads the
+network again, and compares.
 
 What torch.fx alone would get wrong is in interception.py. Whether gradients are computed
 (`torch.no_grad`) is not part of a graph: the answers are the same.
@@ -48,7 +48,7 @@ from helpers.graphs.operations import (
     target_name,
 )
 
-# These functions take no tensor. Not strict, they are recorded when a size goes into them.
+# These functions take no tensor. When not strict, they are recorded if a size goes into them.
 CONSTRUCTORS = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange, torch.tensor)
 
 
@@ -85,8 +85,8 @@ class Recorder(fx.Tracer):
             self._autowrap_function_ids.update(map(id, CONSTRUCTORS))
 
     def record(self, model: nn.Module) -> fx.Graph:
-        """The graph of a model, which keeps its buffers; an error if it puts another tensor in the
-        place of one.
+        """The graph of a model, which gets its own buffers back; an error if its forward puts
+        another tensor in the place of one.
         """
         stored = stored_tensors(model)
         self._network_has_data = not all(tensor.is_meta for tensor in stored.values())
@@ -142,7 +142,7 @@ class Recorder(fx.Tracer):
                 without_data = map_tensors(_on_meta, value)
                 self.values[node] = value if self._with_data else without_data
                 if node.op != "output":
-                    # Detached, to keep its shape of now: an operation in place may change it.
+                    # Detached, to keep the present shape: an operation in place may change it.
                     node.meta["val"] = map_tensors(torch.Tensor.detach, without_data)
         except Exception as error:
             if not self.strict:
@@ -191,8 +191,8 @@ class Recorder(fx.Tracer):
     def proxy(self, node: fx.Node) -> Any:
         """What the forward gets for a node.
 
-        Not strict: proxies stand for tensors and numbers, also for those in a tuple; anything else,
-        such as x.dtype, is handed out as it is.
+        When not strict, proxies stand for tensors and numbers, also for those in a tuple; anything
+        else, such as x.dtype, is handed out as it is.
         """
         if self.strict:
             return Proxy(node, self)
@@ -204,7 +204,7 @@ class Recorder(fx.Tracer):
                 for i in range(len(value))
             ]
             return (Sizes if isinstance(value, torch.Size) else type(value))(items)
-        # A yes or no about a tensor is plain; one about sizes stays tied to them, for pruning.
+        # A bool about a tensor is handed out as it is; one about sizes stays a proxy, for pruning.
         if isinstance(value, bool) and any(
             isinstance(self.values[source], torch.Tensor) for source in node.all_input_nodes
         ):
@@ -212,7 +212,7 @@ class Recorder(fx.Tracer):
         return ValueProxy(node, self) if isinstance(value, torch.Tensor | int | float) else value
 
     def create_arg(self, a: Any) -> Any:
-        """Not strict: a named tuple, as some networks return, is a tuple, and so are sizes."""
+        """When not strict, a named tuple (some networks return one) or sizes become a tuple."""
         if isinstance(a, fx.Proxy):
             return a.node
         if isinstance(a, tuple) and not self.strict:
@@ -252,11 +252,13 @@ def _autocast() -> tuple[bool, bool]:
     return torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
 
 
-def _takes(called: Any, x: torch.Tensor) -> bool:
+def _takes(layer: Any, x: torch.Tensor) -> bool:
     """False for a norm of another size than this tensor's; torch then says what is wrong."""
-    channels = getattr(called, "num_features", None)
-    last = getattr(called, "normalized_shape", ())
-    return channels in (None, *x.shape[1:2]) and x.shape[x.dim() - len(last) :] == last
+    if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+        layer._check_input_dim(x)
+        return x.shape[1] == layer.num_features
+    last = getattr(layer, "normalized_shape", ())
+    return x.shape[x.dim() - len(last) :] == last
 
 
 def _first_of_equal_shape(values: tuple[Any, ...]) -> torch.Tensor | None:

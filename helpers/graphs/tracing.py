@@ -60,15 +60,15 @@ def trace(
         model: in eval mode; it is not changed.
         example_inputs: the positional arguments of one call.
         route: "fx" or "export".
-        any_batch: of the route "export": False leaves the graph as torch.export records it, which
-            holds for the sizes of the example and does not check them.
+        any_batch: only for the route "export". False leaves the graph as torch.export records it,
+            which holds for the sizes of the example and does not check them.
 
     Returns:
         A GraphModule that shares nothing with the model.
 
     Raises:
         UnsupportedCase: the model is in train mode, or cannot be copied or traced.
-        GraphMismatch: the model does not accept the example inputs; names the node, if it was one.
+        GraphMismatch: the model does not accept the example inputs; names the node, if one fails.
     """
     if route not in ROUTES:
         raise ValueError(f"there is no route {route!r}: choose one of {', '.join(ROUTES)}")
@@ -77,7 +77,7 @@ def trace(
         if route == "export":
             return _export(_copied(model), example_inputs, any_batch)
         if _on_one_device(model, example_inputs):
-            # If it fails, perhaps only because it looks at numbers: with data there are some.
+            # This may fail only because the forward looks at numbers: then try again with data.
             with contextlib.suppress(GraphMismatch):
                 return _record(model, example_inputs, with_data=False)
         return _record(model, example_inputs, with_data=True)
@@ -147,7 +147,7 @@ def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) 
     with torch.random.fork_rng(devices=[]):
         graph = recorder.record(own)
     for node, value in recorder.values.items():
-        # A tensor that was reshaped in place later has two shapes, and no one answer.
+        # A tensor that was reshaped in place later has two shapes: neither alone is right.
         if isinstance(value, torch.Tensor) and value.shape != node.meta["val"].shape:
             del node.meta["val"]
     graph_module = Graph(own, graph, type(model).__name__)
@@ -188,10 +188,9 @@ def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) 
 def _quiet() -> Iterator[None]:
     """Hold back the graph that torch prints when export fails: the error names the line."""
     logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
-    printed = io.StringIO()
     logger.disabled = True
     try:
-        with contextlib.redirect_stderr(printed):
+        with contextlib.redirect_stderr(io.StringIO()) as printed:
             yield
         sys.stderr.write(printed.getvalue())
     finally:
@@ -211,11 +210,11 @@ class _RefuseNewData(TorchFunctionMode):
 
 def _for_any_batch(model: nn.Module, inputs: tuple[Any, ...]) -> fx.GraphModule | None:
     """A graph that takes any number of images; None if the network only runs on as many as there
-    are in the example, or if an input is no tensor with axes.
+    are in the example, or if an input is not a tensor with axes.
 
     Export would make a size of 1 a constant, so a single image is given twice. The guards of the
-    graph then say whether it also holds for one image; it does not if the network decides by their
-    number.
+    graph then say whether it also holds for one image; it does not if the network decides by the
+    number of images.
     """
     if not all(isinstance(x, torch.Tensor) and x.dim() > 0 for x in inputs):
         return None
@@ -239,7 +238,7 @@ def _write_guards(exported: fx.GraphModule, example: tuple[Any, ...]) -> None:
     """Write the guards of an export (conditions on its inputs) into its graph, as assertions.
 
     Export does not check that an argument that was None still is, so that is added here, for all
-    arguments after the input.
+    arguments after the first.
     """
     (call,) = exported.graph.find_nodes(op="call_module", target="_guards_fn")
     tracer = fx.Tracer()

@@ -140,7 +140,7 @@ def _function_of(name: str) -> Callable[..., nn.Module]:
         return OURS[name]
     known = torchvision.models.list_models(module=torchvision.models)
     if name in known:
-        # These two warn if they are not told.
+        # These two warn unless told whether to initialise weights.
         options = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
         return partial(torchvision.models.get_model, name, weights=None, **options)
     module, colon, function = name.partition(":")

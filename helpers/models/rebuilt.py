@@ -5,9 +5,9 @@ replaced, a stride set, a hook added) would silently be lost. So `save` builds t
 and compares, in this order: the names, dtypes and shapes of the tensors; the type, attributes and
 hooks of each module; and last the answers to an example.
 
-Any difference is refused, with one exception: if the answers agree, a network may differ in notes
-of its owner, and in caches and counters, which also change in the fresh network when it runs. If no
-input is known that the network takes, there is no exception.
+Any difference is refused, with one exception: if the answers agree, a network may differ in
+attributes that its owner added, and in caches and counters, which also change in the fresh network
+when it runs. If no input is known that the network takes, there is no exception.
 
 Example:
     >>> network = models.build("resnet18")
@@ -53,7 +53,7 @@ Settings = dict[str, dict[str, str]]  # module -> setting -> value
 
 
 def refuse_another_network(model: nn.Module, twin: nn.Module, maker: str) -> None:
-    """Put the tensors of a network into its twin, and refuse the network if they differ then.
+    """Put the tensors of a network into its twin, and refuse the network if the two then differ.
 
     Args:
         model: the network; it stays as it is.
@@ -156,7 +156,7 @@ def _compare(
 
 
 def _where_unlike(text: str, other: str) -> int:
-    """Shortly before two texts part; code is long."""
+    """An index shortly before two texts begin to differ; code is long."""
     return max(0, len(os.path.commonprefix([text, other])) - 40)  # noqa: RUF071  (no paths)
 
 
@@ -193,7 +193,7 @@ def _another_answer(model: nn.Module, twin: nn.Module) -> str | None:
         network = copy.deepcopy(model).cpu().eval()
     except Exception:  # torch copies no tensor that was computed from others
         return None
-    for inputs in _examples(model):  # a copy of a plain GraphModule has no specification
+    for inputs in _examples(model):  # not `network`: the copy of a plain GraphModule has no spec
         answers = _answers(network, inputs)
         for value, other in zip_longest(answers, _answers(twin, inputs)):
             reason, error = gap(other, value)

@@ -106,7 +106,7 @@ def resize(model: nn.Module, changes: dict[str, dict[str, int]]) -> nn.Module:
 
 
 def _reshape_tensors(module: nn.Module, successors: dict[int, tuple[Any, Any]]) -> None:
-    """Make a module's own tensors agree with its sizes: PyTorch makes a fresh module of them."""
+    """Make a module's own tensors agree with its sizes: take those of a fresh module."""
     arguments = {key: getattr(module, key) for key in module.__constants__ if hasattr(module, key)}
     if isinstance(module, nn.modules.conv._ConvNd | nn.Linear):
         arguments["bias"] = module.bias is not None

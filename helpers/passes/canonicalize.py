@@ -178,7 +178,7 @@ def _write(node: fx.Node, editor: Editor, name: str, first: Any, settings: dict[
 
 
 def _arithmetic(node: fx.Node, editor: Editor, name: str) -> None:
-    """Call Python's operator; `alpha` multiplies the second operand of torch's."""
+    """Call Python's operator; the `alpha` of torch's function multiplies the second operand."""
     arguments = by_name(node, ("input", "other"))
     alpha = arguments.pop("alpha", 1)
     if arguments.keys() != {"input", "other"} or len(node.args) > 2:
@@ -247,7 +247,7 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
     if not 1 <= len(node.args) <= 2 or not isinstance(node.args[0], fx.Node):
         return
     source = node.args[0]
-    axis = node.args[1] if len(node.args) == 2 else None  # of getattr it is the attribute
+    axis = node.args[1] if len(node.args) == 2 else None  # for getattr: the attribute's name
     if name == "shape":
         editor.retarget(node, "call_method", "size", (source,), {})
     elif name in ("dim", "ndim"):

@@ -101,8 +101,8 @@ def _returns_its_input(module: nn.Module) -> bool:
 
 
 def _is_number(value: Any, number: int) -> bool:
-    """Whether a value is this number. A tensor that holds it everywhere is not: loaded weights may
-    be others, and the graph has to come out the same for them.
+    """Whether a value is this number. A tensor that holds it everywhere is not: other weights
+    may be loaded, and the graph has to come out the same for them.
     """
     return isinstance(value, (int, float)) and value == number
 

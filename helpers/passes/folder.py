@@ -10,9 +10,9 @@ declined:
 
 A `RulePass` has a table of patterns and rules instead of `rewrite` (graphs/rewriting.py).
 
-A pass never leaves a case out silently: each near miss is reported as declined, with its reason.
-It never writes into a tensor that is already there, because others may read it: new values go into
-new tensors.
+A near miss of a fold or fusion is never left out silently: it is reported as declined, with its
+reason. A pass never writes into a tensor that is already there, because others may read it: new
+values go into new tensors.
 """
 
 from typing import ClassVar

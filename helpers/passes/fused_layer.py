@@ -11,7 +11,7 @@ or the weight has changed, and after any step of an optimizer. Where the kernel 
 
 The kernels differ from these in two things. oneDNN's relu and hardtanh turn a NaN into 0, where
 PyTorch's keep it. And PyTorch does not count a change through `weight.data`, so the packed weight
-stays the old one; after `weight.data.mul_(2)`, a `copy.deepcopy(network)` has the new weights.
+stays the old one after `weight.data.mul_(2)`; a `copy.deepcopy(network)` packs the new one.
 """
 
 from typing import Any, NamedTuple
@@ -42,8 +42,8 @@ KERNELS = {
 
 
 class _Steps:
-    """Counts the steps of all optimizers: fused ones change a weight without counting its
-    `_version` up.
+    """Counts the steps of all optimizers: those with fused=True change a weight without counting
+    its `_version` up.
     """
 
     taken = 0

@@ -140,8 +140,8 @@ class Contiguity(Pass):
 
 
 def _ignores_order(node: fx.Node) -> bool:
-    """Whether a node makes a new tensor, the same for any order of its inputs in memory; what it
-    draws would depend on that.
+    """Whether a node makes a new tensor that is the same for any order of its inputs in memory;
+    with random numbers it would not be.
     """
     return is_fresh(node) and not is_random(node)
 

@@ -38,8 +38,8 @@ def optimize(
     Args:
         model: in eval mode; it is never changed.
         example_inputs: the positional arguments of one call as a tuple, or a lone tensor. The graph
-            is made for their shapes, dtypes and memory formats; of numbers and flags the values
-            count.
+            is made for the shapes, dtypes and memory formats of tensors, and for the values of
+            numbers and flags.
         level: "fold" leaves ordinary modules and functions, ready to save, prune, quantize and
             export. "inference" adds fused kernels on top.
         route: the tracer, "fx" or "export" (whose graph refuses other image sizes than the

@@ -214,7 +214,7 @@ def known(kind: str, name: str, table: Mapping[str, Any]) -> Any:
         kind: what the table holds, for the error: "pass", "level".
     """
     if name not in table:
-        near = difflib.get_close_matches(name, table, n=3, cutoff=0.5)
+        near = difflib.get_close_matches(str(name), table, n=3, cutoff=0.5)
         choice = f"there are {', '.join(sorted(table))}"
         if near:
             choice = f"did you mean {' or '.join(near)}?"

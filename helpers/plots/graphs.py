@@ -84,7 +84,7 @@ def compare(before: Outline, after: Outline) -> tuple[dict[str, str], dict[str, 
     """What happened to each node between two moments.
 
     A node is the same if it has the same name and does the same with the same weights, even if one
-    of its operands was replaced, which is shown there.
+    of its operands was replaced: that shows at the operand.
 
     Returns:
         Node name -> "removed" or "" for the boxes before, and "made", "changed" or "" for those
@@ -200,7 +200,7 @@ def _without_constants(graph: Outline) -> Outline:
 def _figure(panels: list[tuple[Outline, dict[str, str], str]]) -> Figure:
     """Graphs side by side, each with the status of its nodes and a title."""
     graphs = [_without_constants(graph) for graph, _, _ in panels]
-    # As wide as a screen.
+    # The boxes alone would fill a square; the lanes between them make it wider, like a screen.
     rows = math.ceil(math.sqrt(sum(map(len, graphs)) * BOX_WIDTH / BOX_HEIGHT))
     edges = [{box.name: box.inputs for box in graph} for graph in graphs]
     layouts = [arrange(of_graph, max(MIN_ROWS, rows)) for of_graph in edges]

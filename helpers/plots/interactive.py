@@ -16,7 +16,7 @@ import torch
 from IPython.display import display
 from matplotlib.figure import Figure
 
-from helpers.plots.style import png
+from helpers.plots.style import check_alt, png
 
 FOLDER = Path(__file__).with_suffix("")
 LARGEST = 60_000  # bytes: a page has several, and a notebook is read over slow lines
@@ -26,15 +26,14 @@ def interactive(name: str, data: dict[str, Any], alt: str, still: Figure | None 
     """Show a figure that answers to mouse and keyboard.
 
     Args:
-        name: the lesson's number and the module, such as 08-weights; a third part may follow where
-            a lesson has the same figure twice.
+        name: the lesson's number and the module, such as 08-weights; a third part may follow, as
+            in 03-graph-traps.
         data: what the figure computes with: numbers, texts, lists, dictionaries and tensors.
         alt: one or two sentences that say what the figure shows to somebody who cannot see it.
         still: shown where scripts do not run; None takes the picture of this name that lies beside
             the module.
     """
-    if not alt.strip():
-        raise ValueError(f"figure {name!r} has no alternative text; say what it shows")
+    check_alt(name, alt)
     module = FOLDER / f"{name.split('-')[1]}.js"
     if not module.exists():
         raise ValueError(f"figure {name!r}: there is no {module}")
@@ -45,7 +44,7 @@ def interactive(name: str, data: dict[str, Any], alt: str, still: Figure | None 
         )
     content = png(still) if still else picture.read_bytes()
     encoded = base64.b64encode(content).decode()
-    page = markup(module, as_json(data), encoded, alt)
+    page = page_of(module, as_json(data), encoded, alt)
     size = len(page.encode())
     if size > LARGEST:
         raise ValueError(
@@ -59,13 +58,13 @@ def interactive(name: str, data: dict[str, Any], alt: str, still: Figure | None 
     )
 
 
-def markup(module: Path, data: str, picture: str, alt: str) -> str:
+def page_of(module: Path, data: str, picture: str, alt: str) -> str:
     """The picture, and the script that puts the living figure in its place."""
     style = (FOLDER / "shared" / "style.css").read_text(encoding="utf-8")
     scripts = [*sorted((FOLDER / "shared").glob("*.js")), module]
     code = "\n".join(script.read_text(encoding="utf-8") for script in scripts)
     number = sha256(f"{module.stem}{data}".encode()).hexdigest()[:12]
-    text = data.replace("</", "<\\/")  # which would end the script
+    text = data.replace("</", "<\\/")  # "</" could end the script
     # JupyterLab keeps its own keys from a part of the page that says so.
     return f"""<div class="course-figure" data-figure="{number}" data-lm-suppress-shortcuts="true">
 <img src="data:image/png;base64,{picture}" width="720"

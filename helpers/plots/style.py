@@ -96,10 +96,7 @@ def show(figure: Figure, name: str, alt: str) -> None:
         name: file name without ending; starts with the lesson's number.
         alt: one or two sentences that say what the figure shows to somebody who cannot see it.
     """
-    if not alt.strip():
-        raise ValueError(
-            f"figure {name!r} has no alternative text; say in a sentence what it shows"
-        )
+    check_alt(name, alt)
     picture = png(figure)
     # Everything has its place now, so the SVG need not compute the layout again, which takes long.
     figure.set_layout_engine("none")
@@ -111,6 +108,14 @@ def show(figure: Figure, name: str, alt: str) -> None:
     # Markup and not image/png: JupyterLab gives a bare PNG no alternative text.
     shown = {"text/html": markup(figure, picture, alt), "text/plain": alt}
     display(shown, raw=True, metadata={"figure": name})
+
+
+def check_alt(name: str, alt: str) -> None:
+    """Refuse a figure without alternative text."""
+    if not alt.strip():
+        raise ValueError(
+            f"figure {name!r} has no alternative text; say in a sentence what it shows"
+        )
 
 
 def markup(figure: Figure, picture: bytes, alt: str) -> str:

@@ -96,13 +96,13 @@ def first_misfit(
     try:
         for node, after in zip(groups.nodes, read(small, example_inputs), strict=False):
             if described(node) != described(after):
-                why = "the forward computes with a stored number of channels"
+                why = "the forward decides by a number of channels, or computes with a stored one"
             elif "labels" in node.meta and shapes_of(after) != predicted(node, keep):
                 why = "a trial cut gave another shape than the channels left"
             if why:
                 break
     except TraceError as error:
-        node = groups.nodes[error.position]
+        node = groups.nodes[: error.position + 1][-1]  # the cut may have led to a longer path
         why = f"a trial cut fails: {error.cause}"
     if not why:
         return None

@@ -102,7 +102,10 @@ class ChannelGroups:
 
     def table(self) -> pd.DataFrame:
         """One row for each group."""
-        rows = [(g.name, g.size, len(g.members), g.hidden, g.reason or "") for g in self]
+        rows = [
+            (g.name, g.size, len({m.tensor for m in g.members}), g.hidden, g.reason or "")
+            for g in self
+        ]
         return pd.DataFrame(
             rows, columns=["group", "units", "tensors", "hidden", "unprunable because"]
         )
@@ -146,7 +149,7 @@ def gather(
     axes: dict[str, dict[int, Labels]], unit_of: Labels, pinned: dict[str, np.ndarray]
 ) -> list[tuple[Labels, list[Member]]]:
     """The units of each group with its members, in the order in which the network uses them."""
-    # Most axes are cut with others (filters, bias, four tensors of a BatchNorm): look at each once.
+    # Most axes equal others (filters, bias, four tensors of a BatchNorm): look at each kind once.
     distinct_axes = {
         units.tobytes(): units for tensor in axes.values() for units in tensor.values()
     }
@@ -165,7 +168,7 @@ def gather(
 
 def signatures(count: int, axes: list[Labels]) -> Labels:
     """A number for each unit, equal for units that lie on the same axes. At first all are equal;
-    then each axis gives a new number to those of its units that had the same.
+    then on each axis, units that have the same number get a new one, again the same.
     """
     signature = np.zeros(count, dtype=np.int64)
     unused = 1

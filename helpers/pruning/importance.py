@@ -34,7 +34,7 @@ OF_WEIGHTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     # `scores` takes the root, after the sum over all layers.
     "l2": lambda filters: filters.square().sum(1, dtype=torch.float64),
     "bn_scale": lambda scales: scales.abs().sum(1),
-    # By matrix products, in which the distance of equal filters is not quite 0: rounded to float32,
+    # cdist uses matrix products, by which equal filters are not quite 0 apart: rounded to float32,
     # their scores are equal as well.
     "geometric_median": lambda filters: (
         torch.cdist(filters.double(), filters.double()).sum(1).float()

@@ -47,9 +47,9 @@ def prune(
         ratio: the share of channels taken from each group, 0 <= ratio < 1; at 0 the result is a
             plain copy.
         importance: l1, l2, bn_scale, geometric_median, random or taylor.
-        allocation: "uniform"; "global" (one ranking over all groups, of scores over their group's
-            mean unless taylor or random gave them); or a ratio for each group, by name, instead of
-            `ratio` and of a target.
+        allocation: "uniform"; "global" (one ranking over all groups, of scores divided by their
+            group's mean unless taylor or random gave them); or a ratio for each group, by name,
+            instead of `ratio` and of a target.
         scope: "hidden" cuts only channels inside a block, "all" also those outside the blocks and
             those that several blocks share.
         target_params, target_macs: what the whole network keeps, instead of `ratio`: a share (up to
@@ -76,6 +76,8 @@ def prune(
         raise PruneError(
             "allocation gives each group its ratio: leave out ratio, target_params and target_macs"
         )
+    if targets and ratio != 0.5:
+        raise PruneError("a target says how much stays: leave out ratio")
     ratio = checked_ratio(ratio)
     round_to = checked_multiple(round_to)
     groups = channel_groups(model, example_inputs)

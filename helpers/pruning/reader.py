@@ -1,8 +1,8 @@
 """Read a network for pruning: the graph of `graphs/recording.py`, recorded on the "meta" device.
 
 A forward may compute with sizes and even decide by them. What it computes is in the graph. How it
-decides is not: with another number of channels it could decide otherwise, which a graph that is
-read again shows.
+decides is not: with another number of channels it could decide otherwise, which only reading it
+again shows.
 """
 
 import copy

@@ -32,7 +32,7 @@ TABLE: dict[Rule, str] = {
     value.extreme: "max min",
     value.glu: "glu",
     value.size: "size shape",
-    lambda call: call.output: "assert dim ndimension ndim",  # whatever is cut
+    lambda call: call.output: "dim ndimension ndim",  # whatever is cut
     shape.moved: (
         """
         view reshape flatten unflatten squeeze unsqueeze permute transpose swapaxes swapdims

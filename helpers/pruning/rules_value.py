@@ -205,6 +205,8 @@ def size(call: Call) -> Any:
     axes = zip(x.shape, call.axes(x), strict=True)
     sizes = tuple(n if labels is None else Number(n, [labels]) for n, labels in axes)
     dim = call.argument(1, "dim")
+    if isinstance(dim, Number):
+        return unknown(call)
     return sizes if dim is None else sizes[dim]
 
 

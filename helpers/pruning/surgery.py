@@ -27,7 +27,7 @@ def cut(
     """A copy of the network without some channels, and the attributes that changed on the way.
 
     Every tensor of the copy is new, and is sliced once, from the original: where layers are cut one
-    after the other, a depthwise weight, which belongs to two, is easily cut twice.
+    after the other, a depthwise weight is easily cut twice: with its inputs and its outputs.
 
     Args:
         model: left as it is.

@@ -2,7 +2,7 @@
 
 Every index of every axis that holds channels carries a label, which is a number. Two channels that
 can only go together have their labels *tied*; a label that must stay is *pinned*, with the reason.
-Ties are only noted down while the network is read. `units` resolves them once at the end, so that a
+Ties are only noted down while the network is read. `units` resolves all of them at once, so that a
 network of a hundred thousand channels takes milliseconds.
 """
 
@@ -45,7 +45,7 @@ class Ties:
             self.pairs.append((first, second))
 
     def shrink_equally(self, first: Labels, second: Labels) -> bool:
-        """Whether two axes always lose the same share: the same units are on both equally often."""
+        """Whether two axes always lose the same share: each unit has the same share of both."""
         units = self.units()
         on_first = np.bincount(units[first], minlength=self.count)
         on_second = np.bincount(units[second], minlength=self.count)

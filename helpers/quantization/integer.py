@@ -114,7 +114,7 @@ class Passthrough(Step):
 
 
 class IntegerStep(Step):
-    """An addition or a clamp: each input, without its zero point, is a sum."""
+    """An addition or a clamp: each input, without its zero point, is one of the sums."""
 
     def derive_integers(self) -> None:
         """Turn the factors between sums and output codes into multipliers and a shift."""

@@ -91,7 +91,7 @@ def _replace_slice_writes(graph):
             continue
         part = node.args[0]
         makes_new = getattr(getattr(aten, bare_name(written)[:-1]), written._overloadname, None)
-        if makes_new is None:  # as of normal_
+        if makes_new is None:  # normal_, for example, has none
             continue
         with graph.inserting_before(node):
             new = graph.call_function(makes_new, node.args)

@@ -7,7 +7,7 @@ p = softmax(float logits) and q = softmax(logits with one rounded layer),
     KL(p || q) = sum p (log p - log q)
 
 Harms of different layers are taken to add up. Every layer starts with the most bits; then, step by
-step, the layer gives bits away that lose the least per byte saved, until the rest fits.
+step, the layer that does the least harm per byte saved gives bits away, until the rest fits.
 """
 
 import math

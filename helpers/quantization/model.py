@@ -34,7 +34,7 @@ def quantize(
         model: in eval mode, on the CPU; BatchNorm is folded here.
         images: calibration images from the training set, uint8, or float already normalised; (N, C,
             H, W).
-        recipe: what to choose; the defaults are 8 bits, per channel.
+        recipe: how to quantize; the defaults are 8 bits, per channel.
         verify: compare the plan, in float, with the network on the first 16 calibration images.
 
     Example:

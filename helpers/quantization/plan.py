@@ -24,7 +24,7 @@ travels on an *edge* of the same name. Calibrated on 64 images, the codes on thr
 At one place of the first channel, block1.conv2 has the int32 sum 9133 for a test image, and the
 shortcut has the code 3. With their factors the output's code is
 
-    round(9133 * 0.001861 + 3 * 0.6987) + 0 = 19        of which the second is 0.04661 / 0.06671
+    round(9133 * 0.001861 + 3 * 0.6987) + 0 = 19        the second factor is 0.04661 / 0.06671
 
 Float network, quantized network and network in training run through the same loop, `execute`.
 """
@@ -71,6 +71,7 @@ class Recipe:
         residual: "fused" adds the residual before the one rounding; "separate" rounds the
             convolution first.
         equalize, bias_correction, rounding: the repairs, see `equalization.py` and `repairs.py`.
+            "learned" rounding leaves means to bias correction: use both.
     """
 
     weight_bits: int = 8

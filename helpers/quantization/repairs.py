@@ -3,8 +3,8 @@ layer.
 
 **Learned rounding.** Rounding to the nearest code is best for each weight alone, but errors of
 neighbouring weights add up or cancel in the output. With x the exact input, y the input in the
-quantized network, W the weights and V the rounded weights of one output channel, while the bias
-takes care of the means,
+quantized network, W the weights and V the rounded weights of one output channel, and the means left
+to bias correction,
 
     E |W x - V y|^2 = [W -V] C [W -V]'      with C the covariance matrix of x and y together
 
@@ -38,7 +38,7 @@ from helpers.quantization.plan import INPUT, Plan, PlanOp, Recipe, execute
 from helpers.quantization.weights import LayerWeights, per_row
 
 REPAIR_IMAGES = 512  # enough for the means and covariances of a layer's input
-# How many places (patches) a covariance is measured on: at least so many, and so many per input.
+# A covariance is measured on at least this many places (patches), and this many per input.
 FEWEST_PLACES = 1 << 14
 PLACES_PER_INPUT = 64
 STEPS = 200
@@ -132,8 +132,8 @@ def columns(op: PlanOp, x: Tensor) -> Tensor:
 def covariance(op: PlanOp, exact: Batches, rounded: Batches) -> Tensor:
     """The covariance of a layer's columns x and y together: (groups, 2 size, 2 size).
 
-    Only as many images are used as are needed. A little independent noise is added, the same to x
-    and y, which keeps V near W where the images say nothing.
+    Only as many images are used as are needed. A little noise, independent for each input but the
+    same in x and y, keeps V near W where the images say nothing.
     """
     size = op.weight[0].numel()
     places_per_image = math.prod(op.shape[:-1] if op.kind == "linear" else op.shape[1:])

@@ -3,8 +3,9 @@
 Two safetensors files, both written whole, and a CSV of the epochs. The *checkpoint* holds
 everything, and a run that goes on from it ends as if it had never been stopped. The *hand-over* is
 small enough to be committed, and takes the run to another machine: the weights in float16, from
-which the average starts again, and the rows of the finished epochs. The average would do worse in
-their place: it lags behind by some 1 / (1 - ema) steps, which each hand-over would lose.
+which the average starts again, and the rows of the finished epochs. To start from the averaged
+weights would be worse: they lag behind by some 1 / (1 - ema) steps, which each hand-over would
+lose.
 """
 
 import hashlib
@@ -47,8 +48,8 @@ class TrainingState:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """All that the outcome of a run depends on. Tensors are represented by digests, the first
-        weights only if theirs is known.
+        """All that the outcome of a run depends on. Tensors are represented by digests; that of the
+        starting weights is left out if `start` is not given.
         """
         loop = self.loop
         images = digest([loop.images, loop.labels])
@@ -131,7 +132,7 @@ class TrainingState:
         """
         halved = {"last_losses"}
         for name, weight in self.loop.model.named_parameters(remove_duplicate=False):
-            if weight.dim() > 1:  # step sizes of 1e-8 would be 0
+            if weight.dim() > 1:  # not step sizes: 1e-8 would become 0
                 halved.add(f"model.{name}")
         small = {}
         for name, tensor in self.tensors().items():

@@ -370,6 +370,9 @@ def test_a_process_waits_before_the_first_answer_is_right_and_ends_with_the_less
 def test_what_reads_names_of_other_cells_is_no_part_of_an_answer():
     cell = "results['mine'] = 1\ng = lambda v: v * scale\nK = scale + 1\nA = 2"
     assert [*definitions_in(cell)] == ["g = lambda v: v * scale", "A = 2"]
+    own = ["L = [2**i for i in range(4)]", "S = sorted(L, key=lambda v: -v)"]
+    others = ["M = [scale * i for i in range(4)]", "T = sorted(L, key=lambda v: v * scale)"]
+    assert [*definitions_in("\n".join(own + others))] == own
 
 
 def test_code_of_ones_own_above_the_first_answer_stays(tmp_path):

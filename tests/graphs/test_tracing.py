@@ -269,7 +269,8 @@ def test_the_short_cut_is_not_taken_where_it_would_be_wrong(run, parts, shape, d
 
 
 @pytest.mark.parametrize(
-    "norm_of_another_size", [nn.BatchNorm2d(3), nn.LayerNorm(7), nn.LayerNorm((4, 5, 4))]
+    "norm_of_another_size",
+    [nn.BatchNorm2d(3), nn.BatchNorm1d(4), nn.LayerNorm(7), nn.LayerNorm((4, 5, 4))],
 )
 def test_a_norm_of_another_size_is_refused_by_its_name(norm_of_another_size):
     model = nn.Sequential(conv(), norm_of_another_size, nn.ReLU()).eval()

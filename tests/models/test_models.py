@@ -220,6 +220,10 @@ def test_weights_come_from_a_state_dict_of_either_kind(tmp_path, capsys):
         torch.save(wrong, path)
         with pytest.raises(ModelError, match="unexpected 0" if wrong is numbered else told):
             models.load_weights(make(), path)
+    for text in (b"hello", b"", b"\xff" * 100):
+        path.write_bytes(text)
+        with pytest.raises(ModelError, match="holds no state dict"):
+            models.load_weights(make(), path)
     with pytest.raises(ModelError, match="does not exist"):
         models.load_weights(make(), tmp_path / "nowhere.pt")
     assert "the pickle ran" not in capsys.readouterr().out

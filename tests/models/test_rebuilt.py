@@ -390,7 +390,7 @@ def test_a_builder_may_change_its_arguments(tmp_path):
 )
 def test_of_a_wrapper_the_network_inside_is_saved(wrap, tmp_path):
     net = models.build(network).eval()
-    with pytest.raises(ModelError, match=r"carries no specification.*holds inside"):
+    with pytest.raises(ModelError, match=r"carries no specification.*save the network itself"):
         models.save(wrap(net), tmp_path / "m.safetensors")
 
 

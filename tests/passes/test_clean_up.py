@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 from torchvision.ops import StochasticDepth
 
+from helpers.graphs.effects import draws
 from helpers.graphs.tracing import trace
 from helpers.passes import Passer
 from tests.passes.graphs import call_nodes, calls, differences, fold, reasons
@@ -163,6 +164,11 @@ def draws_inside(w):
 
 
 draws_inside.__module__ = "torch"  # as a function of torch whose name does not tell that it draws
+
+
+@pytest.mark.parametrize("drawn", ["rand_like", "dropout2d", "fractional_max_pool2d", "rrelu"])
+def test_what_draws_random_numbers_is_known(drawn):
+    assert draws(drawn) and not draws("relu")
 
 
 def test_random_numbers_deep_inside_a_function_are_seen():

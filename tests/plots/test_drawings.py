@@ -48,8 +48,8 @@ def test_grids_and_bars_carry_their_numbers_and_a_waterfall_what_is_left():
 
 def test_accuracies_are_drawn_in_percent_with_their_intervals():
     found = {
-        "dense": Evaluation(0.9, 100, (0.8, 0.95), 0.1),
-        "cut": Evaluation(0.5, 100, (0.4, 0.6), 1.0),
+        "dense": Evaluation(0.9, 100, (0.8, 0.95)),
+        "cut": Evaluation(0.5, 100, (0.4, 0.6)),
     }
     (ax,) = plots.accuracies(
         {"per layer": list(found.values())}, (8, 4), "bits", found["dense"]

@@ -217,6 +217,12 @@ def test_the_parameters_of_a_layer_that_is_not_understood_stay():
     assert groups.prunable() == [] and not groups.axes["table.weight"]
 
 
+def test_a_table_counts_tensors_and_not_their_axes():
+    shortcut = net(lambda s, x: s.b((y := s.a(x)) + s.c(y)), c=conv(8, 8))()
+    table = groups_of(shortcut).table().set_index("group")
+    assert table.tensors["a"] == len(["a.weight", "a.bias", "c.weight", "c.bias", "b.weight"])
+
+
 def relu(x):
     return x.flip(0)
 

@@ -163,7 +163,7 @@ def test_a_forward_that_decides_by_a_width_is_not_cut_to_where_it_decides_otherw
     model = build(net(forward, a=conv(3, 9), n=nn.BatchNorm2d(9), b=conv(9, 5, 1)))
     assert pruning.prune(model, EXAMPLE, ratio=2 / 9, scope="all").a.out_channels == 7
     with pytest.raises(
-        PruneError, match=r"tanh: the forward computes with a stored number .* choose another ratio"
+        PruneError, match=r"tanh: the forward decides by a number .* choose another ratio"
     ):
         pruning.prune(model, EXAMPLE, ratio=1 / 9, scope="all")
     model.a.weight.data[1], model.n.running_mean[1], model.n.running_var[1] = (
@@ -191,6 +191,7 @@ REFUSALS = [
     ({"allocation": {"blocks.0.expand": 1}}, r"allocation\['blocks.0.expand'\] is 1"),
     ({"importance": "taylor"}, "got 0 images"),
     ({"target_params": 0.5, "target_macs": 0.5}, "give one target"),
+    ({"target_params": 0.5, "ratio": 0.9}, "a target says how much stays: leave out ratio"),
     *(
         ({"allocation": {}, name: 0.4}, "leave out ratio, target_params and")
         for name in ("ratio", "target_macs")

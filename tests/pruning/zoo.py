@@ -89,6 +89,12 @@ def net(forward, **layers):
     return fresh(Net(forward, **LAYERS | layers))
 
 
+def longer_if_narrow(y):
+    for _ in range(64 // y.shape[1]):
+        y = y.relu()
+    return y[:, : y.shape[1] - 4]
+
+
 def between(step, **layers):
     """Something that happens between two layers."""
     return net(lambda s, x: s.b(s.step(s.a(x))), step=step, **layers)
@@ -447,6 +453,7 @@ REFUSED = {
     "a trial cut fails": {
         "all but four of eight": between(lambda y: y[:, : y.shape[1] - 4], b=conv(4, 5)),
         "in place": between(transposed_in_place, b=nn.Linear(8, 5)),
+        "after more steps than before": between(longer_if_narrow, b=conv(4, 5)),
         "squeeze": between(lambda y: y.mean((2, 3), keepdim=True).squeeze(), b=nn.Linear(8, 5)),
     },
     "a trial cut gave another shape": {
@@ -559,6 +566,7 @@ REFUSED = {
     },
     "computes with the number of channels": {
         "a factor": between(lambda y: y * y.shape[1] ** -0.5),
+        "which axis": between(lambda y: y * y.size(y.shape[1] - 7)),
         "padding": between(lambda y: F.pad(y, (0, y.shape[1] // 8))),
         "padded to fit, here": net(padded_to_fit, **WIDER),
         "b: padded to fit, there": net(padded_to_fit, **WIDER),
@@ -566,7 +574,8 @@ REFUSED = {
         "two widths, the first": net(widths_added, **CHAIN),
         "b: two widths, the second": net(widths_added, **CHAIN),
     },
-    "stored number": {
+    "decides by a number of channels, or computes with a stored one": {
+        "rounded": between(lambda y: y * round(y.shape[1] / 3, 1)),
         "its size": decides(lambda s, y: y.shape[1] > 4),
         "a bit": decides(lambda s, y: y.shape[1] & 1),
         "one of a set": decides(lambda s, y: y.shape[1] in {8, 16}),

@@ -144,6 +144,8 @@ def test_what_has_no_onnx_form_is_named_and_no_file_is_written(tmp_path):
     quantized = quantize(floats(torch.special.bessel_j0), images(8), Recipe())
     with pytest.raises(QuantizationError, match=r"special_bessel_j0.*has no ONNX form"):
         to_onnx(quantized, tmp_path / "model.onnx")
+    with pytest.raises(QuantizationError, match="block=0: it is 1 or more"):
+        to_onnx(quantized, tmp_path / "model.onnx", block=0)
     with pytest.raises(QuantizationError, match="quantize it first"):
         to_onnx(small(), tmp_path / "model.onnx")
     model = Net(

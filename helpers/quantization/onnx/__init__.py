@@ -6,9 +6,9 @@ DequantizeLinear.
 
 ONNX Runtime recognises such a group and replaces it by one int8 kernel (QLinearConv, QLinearAdd,
 QGemm, ...). ReLU and ReLU6 need no node if the codes saturate at the same bounds. Other bounds
-become a Max or a Min: a limit per channel, left by equalization, codes of fewer than 8 bits, or a
-scale shared with negative numbers. Operations without an integer form are written by PyTorch's own
-exporter, all in one go.
+become a Max or a Min: those of a limit per channel (left by equalization), of codes of fewer than 8
+bits, or of a scale shared with negative numbers. Operations without an integer form are written by
+PyTorch's own exporter, all in one go.
 
 Weights of 4 bits or fewer are stored as INT4 or INT2; a file with 2-bit weights needs ONNX Runtime
 1.24.
@@ -47,6 +47,8 @@ def to_onnx(model: QuantizedModel, path: str | Path, block: int = BLOCK) -> Path
         raise QuantizationError(
             f"to_onnx writes quantized networks, not a {type(model).__name__}: quantize it first"
         )
+    if block < 1:
+        raise QuantizationError(f"block={block}: it is 1 or more, and 1 leaves widths as they are")
     from helpers.quantization.onnx.writing import content_of  # most lessons write no ONNX
 
     return write_atomically(Path(path), content_of(model, block))

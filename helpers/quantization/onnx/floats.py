@@ -39,7 +39,7 @@ REWRITTEN = {"repeat_interleave": _repeated, "scaled_dot_product_attention": _at
 
 
 class Floats(nn.Module):
-    """Operations side by side, for one export; each takes as many inputs as it has."""
+    """Operations side by side, for one export; each takes its own inputs, in order."""
 
     def __init__(self, steps: list[Step]) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ ATTRIBUTES = {  # what ONNX calls the attributes of an operation
     "ceil_mode": "ceil_mode",
     "dim": "axis",
 }
-# Integer types of few bits, narrowest first: bits, type, and the version of ONNX that brought it.
+# Integer types of few bits, narrowest first: bits, type, and the opset that brought it.
 # ONNX Runtime knows 2 bits since version 1.24.
 NARROW_TYPES = ((2, TensorProto.INT2, 25), (4, TensorProto.INT4, 21))
 
@@ -33,7 +33,7 @@ class Graph:
 
     Attributes:
         coded: for each edge that carries codes the names of its codes, scale and zero point.
-        opset: the oldest version of ONNX that has all that is in the graph.
+        opset: the oldest that has all that is in the graph.
     """
 
     def __init__(self) -> None:
@@ -148,11 +148,10 @@ class Graph:
         """One int8 convolution; a residual is added in float, before the one rounding."""
         name = step.op.name
         inputs = [self.decoded_input(step), *self.parameters(step, step.codes, axis=0)]
+        product = f"{name}.product" if step.op.residual else name
+        y = self.node("Conv", inputs, product, **attributes(step))
         if step.op.residual:
-            y = self.node("Conv", inputs, f"{name}.product", **attributes(step))
             y = self.node("Add", [y, self.decoded_input(step, 1)], name)
-        else:
-            y = self.node("Conv", inputs, name, **attributes(step))
         self.encode(step, y)
 
     def linear(self, step: Layer) -> None:
@@ -176,11 +175,10 @@ class Graph:
     def average_pool(self, step: Step) -> None:
         """A mean over windows; with dimensions of size 1 dropped where the network drops them."""
         name = step.op.name
-        x = [self.decoded_input(step)]
-        if len(step.op.shape) == 3:
-            y = self.node("AveragePool", x, name, **attributes(step))
-        else:
-            y = self.node("AveragePool", x, f"{name}.pool", **attributes(step))
+        loses_dimensions = len(step.op.shape) != 3
+        pool = f"{name}.pool" if loses_dimensions else name
+        y = self.node("AveragePool", [self.decoded_input(step)], pool, **attributes(step))
+        if loses_dimensions:
             y = self.reshaped(y, name, 0, *step.op.shape)
         self.encode(step, y)
 
