@@ -126,6 +126,13 @@ def test_what_cannot_be_traced_is_named_with_the_line(function, route):
         trace(network(function), (X,), route)
 
 
+def test_a_norm_keeps_its_counter_on_the_route_export():
+    model = network(lambda net, x: net.n(net.a(x)) * net.n.num_batches_tracked, a=conv(), n=norm(4))
+    model.n.num_batches_tracked.fill_(7)
+    optimized, _ = passes.optimize(model, X, route="export", verify=False)
+    assert torch.allclose(optimized(X), model(X), atol=1e-5)
+
+
 def test_an_exported_graph_takes_any_batch_and_refuses_other_sizes():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 2)).eval()
     graph_module = trace(model, (torch.randn(1, 3, 8, 8),), route="export")
