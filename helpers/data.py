@@ -54,7 +54,7 @@ def load_cifar10(source: str = "auto") -> Dataset:
         source: "auto" tries all four in order; "offline" tries the local copy, then the sample;
             "local", "torchvision", "npm" and "sample" ask for exactly that one and fail when it
             cannot be had. Where CIFAR10_DIR is set, "auto" and "offline" use the copy there or
-            fail, but "auto" fills an existing folder without one.
+            fail, but "auto" downloads into an existing folder that has no copy.
 
     Example:
         >>> load_cifar10("sample").test_images.shape

@@ -67,6 +67,11 @@ class Dataset:
                     f"{where} images are {form}, expected torch.uint8 {shape}, of the form"
                     " (N, C, H, W)"
                 )
+            if labels.dtype != torch.int64 or labels.dim() != 1:
+                raise DataError(
+                    f"{where} labels are {labels.dtype} {tuple(labels.shape)}, expected torch.int64"
+                    " of the form (N,)"
+                )
             low, high = labels.aminmax() if len(labels) else (0, 0)
             if not 0 <= low <= high < len(self.classes):
                 most = len(self.classes) - 1
@@ -117,7 +122,7 @@ def normalization_of(model: Any) -> Normalization:
 
 
 def input_of(model: Any, images: torch.Tensor) -> torch.Tensor:
-    """What a network takes: uint8 images are normalised for it, float images are already."""
+    """What a network takes: uint8 images are normalised for it, float images already are."""
     if isinstance(images, torch.Tensor) and images.dtype == torch.uint8:
         return normalize(images, normalization=normalization_of(model))
     return images

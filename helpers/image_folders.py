@@ -18,7 +18,7 @@ def from_folder(
     mirror: bool = True,
 ) -> Dataset:
     """A data set of your own from a folder with one folder per class, as torchvision's
-    `ImageFolder` takes it.
+    `ImageFolder` takes it. Images are in the order of the classes; `split()` shuffles them.
 
     Args:
         folder: holds `train` and `test` (or `val`) with a folder for each class, or the folders of
@@ -26,8 +26,8 @@ def from_folder(
         size: bring every image to this side: the shorter side is scaled to it, the middle is cut
             out. Without it images stay as they are, and must all have the same size.
         normalization: what the network was trained with: one number for grey images, three for
-            colour. If not given, images are grey if all of them are, and it is measured on the
-            training images.
+            colour. If not given, it is measured on the training images, which get one channel if
+            all images are grey.
         mirror: as in `from_arrays`.
 
     Raises:
@@ -124,7 +124,11 @@ def pixels(path: Path, size: int | None, mode: str) -> np.ndarray:
                 raise ValueError(
                     f"it is of the mode {image.mode}, and 8 bits per channel are expected"
                 )
-            image = ImageOps.exif_transpose(image).convert(mode)  # a phone notes how it was held
+            image = ImageOps.exif_transpose(image)  # a phone notes how it was held
+            if image.has_transparency_data:  # it lies on white, as on a page
+                white = Image.new("RGBA", image.size, "white")
+                image = Image.alpha_composite(white, image.convert("RGBA"))
+            image = image.convert(mode)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = " ".join(str(error).split())
         raise DataError(

@@ -88,7 +88,7 @@ def compress(
         small = pruning.prune(alive, example, ratio=prune_ratio, scope=scope)
         rehearse(small, calibration[:2], recipe, latency_runs)
         if folder:
-            refuse_another_run(folder, small, finetune_epochs)
+            refuse_another_run(folder, stages["dense"], small, finetune_epochs)
         finish("dense", stages["dense"])
         finish("pruned", small)
         network = small
@@ -111,24 +111,25 @@ def compress(
 def rehearse(
     network: nn.Module, images: torch.Tensor, recipe: quantization.Recipe, latency_runs: int
 ) -> None:
-    """Try out writing and quantizing the pruned network, and whether so few runs can be timed: what
-    would fail after fine-tuning fails now.
+    """Try out writing and quantizing the pruned network, and whether `latency_runs` are enough:
+    what would fail after fine-tuning fails now.
     """
     metrics.file_bytes(network)
     metrics.file_bytes(quantization.quantize(network, images, replace(recipe, rounding="nearest")))
-    # It may refuse so few runs.
+    # This refuses too few runs.
     metrics.compare_latency({"": nn.Identity()}, images, runs=latency_runs)
 
 
-def refuse_another_run(folder: Path, pruned: nn.Module, epochs: int) -> None:
+def refuse_another_run(folder: Path, dense: nn.Module, pruned: nn.Module, epochs: int) -> None:
     """Refuse a folder with files of another network, or of this one pruned in another way."""
-    stages = ("pruned", "fine-tuned", "quantized")
+    stages = ("dense", "pruned", "fine-tuned", "quantized")
     held = [stage for stage in stages if (folder / f"{stage}.safetensors").exists()]
-    same = False
-    if "pruned" in held:
-        before = load_file(folder / "pruned.safetensors")
-        now = models.untied_state(pruned)
-        same = before.keys() == now.keys() and all(torch.equal(now[n], before[n]) for n in now)
+    same = held[:1] in (["dense"], ["pruned"])
+    for stage, network in (("dense", dense), ("pruned", pruned)):
+        if stage in held:
+            before = load_file(folder / f"{stage}.safetensors")
+            now = models.untied_state(network)
+            same &= before.keys() == now.keys() and all(torch.equal(now[n], before[n]) for n in now)
     if (held and not same) or (not epochs and "fine-tuned" in held):
         raise models.ModelError(
             f"{folder} holds another network, or this one with other settings: choose a new folder"
@@ -145,7 +146,7 @@ def as_saveable(model: nn.Module, dataset: Dataset) -> nn.Module:
         model = copy.deepcopy(original)
         try:
             models.declare_builder(model, type(model))
-        except models.ModelError:  # the class alone makes another network
+        except (models.ModelError, AttributeError):  # the class alone makes another network
             name = models.name_of(type(model)) + models.AS_GIVEN
             spec = models.Spec(name, {}, make=lambda: copy.deepcopy(original))
             models.set_spec(model, spec)

@@ -58,6 +58,22 @@ def test_a_folder_is_read_and_a_fifth_of_each_class_set_aside(mode, channels, tm
     )
 
 
+def test_a_transparent_image_lies_on_white(tmp_path):
+    write_images(tmp_path, each=2)
+    icon = Image.new("RGBA", (8, 8), (0, 0, 0, 0))
+    icon.putpixel((0, 0), (0, 0, 0, 255))
+    icon.save(tmp_path / "icon.png")
+    pixels = image_folders.pixels(tmp_path / "icon.png", None, "RGB")
+    assert pixels[0, 0].tolist() == [0, 0, 0] and pixels[4, 4].tolist() == [255, 255, 255]
+
+
+@pytest.mark.parametrize("labels", [torch.zeros(4), torch.zeros(4, 1).long(), torch.zeros(4).int()])
+def test_labels_of_another_form_are_refused(labels):
+    images = torch.zeros(4, 3, 8, 8, dtype=torch.uint8)
+    with pytest.raises(DataError, match=r"train labels are .*, expected torch.int64 of the form"):
+        data.Dataset(images, labels, images, labels, "made up")
+
+
 @pytest.mark.parametrize("test", ["test", "val"])
 def test_folders_called_train_and_test_stay_apart(test, tmp_path):
     write_images(tmp_path, parts=("train",))

@@ -88,7 +88,11 @@ def test_a_folder_keeps_the_run_that_it_holds(result, tmp_path):
         with pytest.raises(models.ModelError, match=r"holds another network.*new folder"):
             pipeline.compress(network, few, *how, folder=tmp_path / at, progress=False)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == held
-    pipeline.refuse_another_run(tmp_path, made.stages["pruned"], epochs=1)  # the same goes on
+    dense, pruned = made.stages["dense"], made.stages["pruned"]
+    pipeline.refuse_another_run(tmp_path, dense, pruned, epochs=1)  # the same goes on
+    models.save(other, tmp_path / "dense.safetensors")
+    with pytest.raises(models.ModelError, match="holds another network"):
+        pipeline.refuse_another_run(tmp_path, dense, pruned, epochs=1)
 
 
 class Classifier(torch.nn.Sequential):
@@ -102,6 +106,9 @@ def test_a_class_that_does_not_make_the_network_is_refused_when_its_file_is_load
     net = Classifier().eval()
     file = models.save(pipeline.as_saveable(net, cifar), tmp_path / "m.safetensors")
     assert torch.equal(models.load(file, Classifier)(images), net(images))
+
+    graph = pipeline.as_saveable(torch.fx.symbolic_trace(net), cifar)  # its class makes nothing
+    assert torch.equal(graph(images), net(images))
 
     def changed():
         net = Classifier()

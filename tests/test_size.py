@@ -18,14 +18,14 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_000,
-    "helpers/graphs": 12_240,
+    "helpers": 92_270,
+    "helpers/graphs": 12_260,
     "helpers/models": 5_830,
     "helpers/passes": 10_520,
-    "helpers/pruning": 14_070,
+    "helpers/pruning": 14_080,
     "helpers/quantization": 20_680,
     "helpers/plots": 5_230,
-    "helpers/training": 7_310,
+    "helpers/training": 7_330,
     "helpers/checks": 5_310,
     "course": 94_270,
     "course/benchmarks": 16_910,
@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 6_580,
     "course/publish": 8_370,
     "course/reference": 11_700,
-    "tests": 222_840,
+    "tests": 223_890,
     "notebooks": 99_040,
 }
 TOKENS_A_LINE = 11

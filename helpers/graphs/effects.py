@@ -66,7 +66,7 @@ def has_hooks(called: Any) -> bool:
 
 
 def _is_known(module: nn.Module) -> bool:
-    """Whether all of a module is torch's own, or this package's."""
+    """Whether all of a module is torch's own, or of `helpers` (see `_makes_new`)."""
     for part in module.modules():
         ours = type(part).__module__.startswith("torch.nn.") or _makes_new(part)
         if not ours or has_hooks(part):
@@ -75,7 +75,7 @@ def _is_known(module: nn.Module) -> bool:
 
 
 def _makes_new(module: nn.Module) -> bool:
-    """Whether a module's operation makes a new tensor. Classes of this package whose operation
+    """Whether a module's operation makes a new tensor. Classes of `helpers` whose operation
     does (`FusedLayer`) have the attribute `only_computes`.
     """
     return operation_name(type(module)) in FRESH or getattr(module, "only_computes", False)

@@ -2,8 +2,8 @@
 never changed.
 
 The search starts at an anchor, which may be the result of the pattern, and goes on to its operands.
-Operands that are operations are compared before values, so that a reason is mostly given only where
-all operations fit. Unlike in torch's `SubgraphMatcher`, modules are compared by class and not by
+Operands that are operations are compared before values, so that a reason is given mostly where all
+operations fit. Unlike in torch's `SubgraphMatcher`, modules are compared by class and not by
 name, operands of commutative operations may stand in either order, and there are reasons.
 """
 

@@ -1,4 +1,4 @@
-"""The only tracer by torch.fx: it records what a call of a network does, and what each step gives.
+"""The one torch.fx tracer: it records what a call of a network does, and what each step gives.
 
 The value of a node is worked out as soon as the node is made. The parameters and buffers that it
 reads are replaced by copies with shapes but no numbers (device "meta"), so a network of a gigabyte

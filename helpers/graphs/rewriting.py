@@ -38,7 +38,7 @@ class Outcome:
         self.changed.append((str(node), what))
 
     def decline(self, node: fx.Node | str, reason: Any) -> None:
-        """Note that `node` was left as it is, and why."""
+        """Note down that `node` was left as it is, and why."""
         self.declined.append((str(node), str(reason)))
 
 

@@ -72,6 +72,8 @@ def trace(
     """
     if route not in ROUTES:
         raise ValueError(f"there is no route {route!r}: choose one of {', '.join(ROUTES)}")
+    if isinstance(example_inputs, torch.Tensor):
+        example_inputs = (example_inputs,)
     _check(model, example_inputs)
     try:
         if route == "export":

@@ -109,7 +109,7 @@ def build(builder: str | Callable[..., nn.Module], **arguments: Any) -> nn.Modul
 def declare_builder(
     model: nn.Module, builder: str | Callable[..., nn.Module], **arguments: Any
 ) -> nn.Module:
-    """Note on a network that you have which builder makes it, so that it can be saved.
+    """Note on a network of yours which builder makes it, so that it can be saved.
 
     Args:
         model: the network; its weights stay.

@@ -31,8 +31,8 @@ WRAPPERS = ("state_dict", "model_state_dict", "model")
 # What DistributedDataParallel, torch.compile and Lightning put before each name.
 PREFIXES = ("module.", "_orig_mod.", "model.")
 CHECKPOINTS = Path(__file__).resolve().parents[2] / "data" / "checkpoints"
-AS_GIVEN = " as it was given"  # after the class of a network whose builder is not known
-MOST_NUMBERS = 2**28  # 1 GB, as much as VGG asks for, however small it was cut
+AS_GIVEN = " as it was given"  # follows the name of a class whose builder is not known
+MOST_NUMBERS = 2**28  # 1 GB; VGG asks for more than half, however small it was cut
 
 
 def pretrained(name: str = "dense") -> nn.Module:
@@ -160,7 +160,7 @@ def structure(
         raise
     except Exception as error:  # the header led there, and may ask for anything
         raise ModelError(
-            f"{source}: its header describes no network ({one_line(error)})"
+            f"{source}: its specification does not build ({one_line(error)})"
         ) from error
 
 

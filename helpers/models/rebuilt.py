@@ -5,9 +5,10 @@ replaced, a stride set, a hook added) would silently be lost. So `save` builds t
 and compares, in this order: the names, dtypes and shapes of the tensors; the type, attributes and
 hooks of each module; and last the answers to an example.
 
-Any difference is refused, with one exception: if the answers agree, a network may differ in
-attributes that its owner added, and in caches and counters, which also change in the fresh network
-when it runs. If no input is known that the network takes, there is no exception.
+Any difference is refused, but for what only training uses (dropout, momentum), and with one
+exception: if the answers agree, a network may differ in attributes that its owner added, and in
+caches and counters, which also change in the fresh network when it runs. If no input is known that
+the network takes, there is no exception.
 
 Example:
     >>> network = models.build("resnet18")
@@ -35,7 +36,7 @@ from helpers.equivalence import TOLERANCE, digest, gap, tensors_in
 from helpers.graphs.recording import first_names
 from helpers.models.header import ModelError
 
-MOST_NAMED = 20  # tensors that do not fit
+MOST_NAMED = 20  # of the tensors that do not fit, in an error
 # What a file says elsewhere.
 NOT_COMPARED = {"spec", "input_normalization", *vars(nn.Module())} - {"training"}
 # Settings of PyTorch's own layers that change no answer in eval mode.
@@ -144,7 +145,7 @@ def _compare(
             start = _where_unlike(value, other)
             difference = f"{place} is {value[start:]:.80}, and {other[start:]:.80} in {maker}"
             decides = made.get(setting) == run.get(name, {}).get(setting)
-            if setting not in made and name in fresh:  # a note, unless it hides one of the class
+            if setting not in made and name in fresh:  # added: harmless unless it hides the class's
                 decides = hasattr(type(model.get_submodule(name)), setting)
             (decisive if decides else doubtful).append(difference)
     if answer != "":

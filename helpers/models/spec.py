@@ -128,8 +128,9 @@ def bypass(model: nn.Module, blocks: list[str]) -> nn.Module:
 
     Works in place, and notes it in the specification.
     """
-    for name in blocks:
-        model.set_submodule(name, nn.Identity(), strict=True)
+    modes = {name: model.get_submodule(name).training for name in blocks}
+    for name, training in modes.items():
+        model.set_submodule(name, nn.Identity().train(training), strict=True)
     return record(model, model, "bypass", blocks=blocks) if blocks else model
 
 

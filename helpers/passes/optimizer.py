@@ -160,7 +160,7 @@ def replay(model: nn.Module, level: str, route: str, shapes: list[list[Any]]) ->
 
 
 def as_tuple(example_inputs: Any) -> tuple[Any, ...]:
-    """The arguments of one call; anything but a tuple or list is the only one."""
+    """The arguments of one call; anything but a tuple or list is its only argument."""
     return tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
 
 
@@ -179,5 +179,7 @@ def _zeros(described: Any) -> Any:
         return described
     *sizes, dtype = described or [None]
     if isinstance(dtype, str) and all(isinstance(size, int) for size in sizes):
-        return torch.zeros(sizes, dtype=getattr(torch, dtype))
+        zeros = torch.zeros(sizes, dtype=getattr(torch, dtype))
+        # A fresh network's numbers have the default type, whatever type those of the file have.
+        return zeros.to(torch.get_default_dtype()) if zeros.is_floating_point() else zeros
     return [_zeros(part) for part in described]

@@ -78,7 +78,7 @@ start("{number}", {text}, figure);
 
 
 def as_json(data: dict[str, Any]) -> str:
-    """Tensors become the base64 of their float32 numbers, which loses nothing and is short."""
+    """Tensors become the base64 of their numbers in float32, which is shorter than digits."""
 
     def packed(tensor: torch.Tensor) -> dict[str, str]:
         values = tensor.detach().float().contiguous().numpy()

@@ -28,7 +28,7 @@ from helpers.pruning.importance import COMPARABLE, Scores
 from helpers.pruning.reader import read
 from helpers.pruning.surgery import Cut, cut
 
-ROUNDING = 1e-9  # keeps 0.7 * 10 from being 6
+ROUNDING = 1e-9  # keeps 0.29 * 100 from being 28
 Ranking = list[tuple[str, int]]  # (group, unit); the first one goes first
 
 

@@ -5,7 +5,7 @@ training, and then BatchNorm gives beta. The channel is called *switched off*. A
 is such a constant if
 
     its BatchNorm      has a variance of about 0 or a gamma of 0, and gives beta for random images,
-    the way from it    has only operations that work on each value alone, or move values,
+    the way from it    has only operations that work on each value alone, move or pool values,
     random images      give the same number at every place: the constant
 
     Example     BatchNorm2d of four channels  ->  ReLU  ->  Conv2d

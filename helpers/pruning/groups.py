@@ -168,7 +168,7 @@ def gather(
 
 def signatures(count: int, axes: list[Labels]) -> Labels:
     """A number for each unit, equal for units that lie on the same axes. At first all are equal;
-    then on each axis, units that have the same number get a new one, again the same.
+    then on each axis, units that share a number get a new one, which they share again.
     """
     signature = np.zeros(count, dtype=np.int64)
     unused = 1

@@ -187,7 +187,7 @@ class Call:
         return table[0]
 
     def share(self, axes: list[Labels | None]) -> None:
-        """Note that activations are added or joined here; the module that calls this is a block."""
+        """Record that activations are added or joined here; the module that does so is a block."""
         self.labelling.shared += [labels for labels in axes if labels is not None]
         modules = list(self.node.meta.get("nn_module_stack", {}).values())
         self.labelling.blocks.add(modules[-1][1] if modules else type(self.labelling.model))

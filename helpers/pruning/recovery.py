@@ -46,8 +46,8 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
     """Measure every BatchNorm's mean and variance again. Weights and modes stay.
 
     The running statistics become the plain average over the batches. While they are measured, each
-    BatchNorm normalises with the statistics of the batch, as in training, because the old ones do
-    not fit what the next layers will get.
+    BatchNorm normalises with the statistics of the batch, as in training: with the old ones, the
+    next layers would get other inputs than they will afterwards.
 
     Args:
         model: changed in place, and returned; not changed if a batch fails. A BatchNorm that is not
@@ -59,7 +59,7 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
         for batch in batches
     ]
     sizes = [*map(len, batches)]
-    twin = copy.deepcopy(model)
+    twin = copy.deepcopy(model).eval()  # dropout would change what is measured
     if sum(sizes) < FEWEST_IMAGES or min(sizes) < 2:
         wanted = f"{FEWEST_IMAGES} images or more, in batches of at least 2"
         raise PruneError(f"BatchNorm statistics need {wanted}; got batches of {sizes[:5]}")

@@ -1,7 +1,7 @@
 """Cross-layer equalization: other scales for channels, and a network that computes the same.
 
 A channel whose weights are 100 times smaller than the largest loses all its bits when one scale
-serves the whole tensor; this brings the ranges of a layer's channels closer together. A clamp at
+serves the whole tensor. Equalization brings the ranges of channels closer together. A clamp at
 zero lets a positive factor pass, relu(x / s) = relu(x) / s, so for each channel
 
     W1 -> W1 / s     b1 -> b1 / s     upper clamp h -> h / s (ReLU6 becomes a limit per channel)

@@ -2,8 +2,8 @@
 and additions join their producers.
 
 A table (`_FORMS`) proposes an integer operation for a node; it is taken if it gives the same
-numbers for random inputs. Any other node stays in float, as a small graph. In the end the plan is
-compared with the network (`verify.py`).
+numbers for random inputs. Any other node stays in float, as a small graph. Then the plan is
+compared with the network (`verify.py`), and equalized if the recipe asks for it.
 """
 
 import math
@@ -23,7 +23,7 @@ from helpers.quantization.plan import INPUT, WINDOW, Plan, PlanOp, Recipe
 from helpers.quantization.verify import agree, verify_plan
 
 aten = torch.ops.aten
-# Images in the example: so odd a number that hardly any other dimension is taken for theirs.
+# Images in the example: an unusual number, so that no other dimension is mistaken for theirs.
 IMAGES = 5
 
 
@@ -224,7 +224,7 @@ def _layer(layer):
     bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach().clone()
     if isinstance(layer, nn.Linear):
         return _op("linear", weight, bias)
-    both = layer._reversed_padding_repeated_twice  # in numbers, where it is "same" or "valid", too
+    both = layer._reversed_padding_repeated_twice  # numbers even for "same" and "valid"
     padding = both[::-2]
     if padding != both[-2::-2] or (any(padding) and layer.padding_mode != "zeros"):
         # Not left to the comparison: the weights of a fresh network may all be 0.

@@ -7,7 +7,7 @@ p = softmax(float logits) and q = softmax(logits with one rounded layer),
     KL(p || q) = sum p (log p - log q)
 
 Harms of different layers are taken to add up. Every layer starts with the most bits; then, step by
-step, the layer that does the least harm per byte saved gives bits away, until the rest fits.
+step, the layer that does the least harm per byte saved gives bits away, until the file fits.
 """
 
 import math
@@ -43,8 +43,9 @@ def mixed_recipe(
     A few hundred images are enough. `recipe` says everything else.
 
     Example:
-        recipe = mixed_recipe(model, cifar.train_images[:256], file_bytes=1_500_000)
-        q = quantize(model, cifar.train_images[:1024], recipe)
+        images = cifar.split().train_images
+        recipe = mixed_recipe(model, images[:256], file_bytes=1_500_000)
+        q = quantize(model, images[:1024], recipe)
     """
     recipe = recipe or Recipe()
     images = calibration_input(model, images)
@@ -70,10 +71,13 @@ def mixed_recipe(
         if excess <= 0:
             return replace(recipe, layer_bits=chosen)
         # The header names the bits: the rest of the file grows or shrinks with the choice, too.
+        tried = budget
         budget = max(
             sum(weight_bytes[choice] for choice in chosen.items()) - excess,
             weight_bytes.xs(fewest, level="bits").sum(),
         )
+        if budget == tried:  # fewer bits of a tiny layer save nothing but in the header
+            return replace(recipe, layer_bits=dict.fromkeys(chosen, fewest))
 
 
 @torch.no_grad()
@@ -118,7 +122,7 @@ def choose_bits(scan: pd.DataFrame, weight_bytes: int) -> dict[str, int]:
     chosen = scan.loc[scan.groupby("layer", sort=False).bits.idxmax()].set_index("layer")
     while (size := chosen.bytes.sum()) > weight_bytes:
         now = chosen.loc[scan.layer].reset_index(drop=True)
-        fewer = scan.bits < now.bits
+        fewer = scan.bytes < now.bytes
         loss_per_byte = (scan.divergence - now.divergence) / (now.bytes - scan.bytes)
         loss_per_byte = loss_per_byte[fewer]
         if loss_per_byte.empty:

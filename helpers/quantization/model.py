@@ -38,7 +38,7 @@ def quantize(
         verify: compare the plan, in float, with the network on the first 16 calibration images.
 
     Example:
-        q = quantize(model, cifar.train_images[:1024], Recipe(weight_bits=8))
+        q = quantize(model, cifar.split().train_images[:1024], Recipe(weight_bits=8))
         q.mode = "integer"
         logits = q(data.normalize(cifar.test_images[:100]))
     """

@@ -42,7 +42,7 @@ def prepare(model: nn.Module, images: Tensor, recipe: Recipe) -> "QatNetwork":
     """A network that computes with rounded weights and activations, and can be trained.
 
     Example:
-        network = prepare(model, cifar.train_images[:1024], Recipe(weight_bits=4))
+        network = prepare(model, cifar.split().train_images[:1024], Recipe(weight_bits=4))
         training.finetune(network, cifar, teacher=model, config=SHORT)
         quantized = network.convert()
     """

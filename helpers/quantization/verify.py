@@ -1,5 +1,5 @@
-"""Before the first step: may these images and weights be quantized? At the end of `make_plan`: is
-the plan still the network that it was made from?
+"""Before the first step: may these images and weights be quantized? In `make_plan`, before it
+equalizes: is the plan still the network that it was made from?
 """
 
 import contextlib
@@ -20,7 +20,7 @@ TOLERANCE = 1e-3  # of the largest value: float32 sums in another order stay far
 
 def calibration_input(model: nn.Module, images: Tensor) -> Tensor:
     """Calibration images as the network takes them; wrong images and weights are refused."""
-    kind = getattr(images, "dtype", type(images).__name__)
+    kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
     if kind not in (torch.uint8, torch.float32):
         raise QuantizationError(
             f"calibration images: expected one uint8 or float32 tensor, got {kind}; for another"

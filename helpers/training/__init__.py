@@ -69,7 +69,13 @@ def train(
             "the teacher is the network itself; give a copy: teacher=copy.deepcopy(model)"
         )
     set_default_normalization(dataset, model, teacher)
-    check_scores(model, dataset)
+    for network in filter(None, (model, teacher)):
+        check_scores(network, dataset)
+    if not any(p.requires_grad for p in model.parameters()):
+        raise TrainingError(
+            "no parameter of the network can be trained: a quantized network is trained before it"
+            " is quantized, by qat.prepare"
+        )
     with evaluation_mode(*filter(None, [teacher])):
         loop = TrainingLoop(model, dataset.split(), config, teacher)
         state = TrainingState(loop, checkpoint, handover, digest(model.state_dict().values()))
@@ -128,11 +134,12 @@ def evaluate(
         images: uint8 (N, C, H, W).
         labels: (N,), counted from 0.
     """
-    if len(images) == 0 or len(images) != len(labels):
+    if len(images) == 0 or labels.shape != (len(images),):
         raise TrainingError(
-            f"evaluate: {len(images)} images and {len(labels)} labels; there must be as many of"
-            " both, and at least one"
+            f"evaluate: {len(images)} images and labels of shape {tuple(labels.shape)}; there must"
+            " be one label for each image, and at least one"
         )
+    last = int(labels.max())
     device = device_of(model)
     memory_format = torch.channels_last
     correct = 0
@@ -150,6 +157,11 @@ def evaluate(
             except RuntimeError:  # a `view` of a map needs contiguous memory
                 memory_format = torch.contiguous_format
                 scores = model(batch.contiguous())
+            if scores.dim() != 2 or scores.shape[1] <= last:
+                raise TrainingError(
+                    f"evaluate: scores of shape {tuple(scores.shape)} for labels up to {last}; the"
+                    " network must give one score for each class, and classes count from 0"
+                )
             finite = finite & scores.isfinite().all()
             correct += (scores.argmax(1) == truth).sum()
     if not finite:

@@ -4,7 +4,7 @@ Torchvision draws once for all images that it is given, so they would have to go
 one, which takes long. Here nothing loops over images and nothing waits for the device: all
 operations that move pixels are one sampling, all that mix an image with another are one sum, and
 all that map values to values are one table. On a GPU each image takes part in all three, with a
-strength of 0 where it drew something else; on a CPU only where it drew one.
+strength of 0 where it drew something else; on a CPU only in those that it drew.
 
     image 0 draws (ShearX, AutoContrast), image 1 draws (Invert, Contrast), ...
     first operation     image 0 is sheared, image 1 goes through the table 255 - v

@@ -126,6 +126,12 @@ def test_what_cannot_be_traced_is_named_with_the_line(function, route):
         trace(network(function), (X,), route)
 
 
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_tensor_alone_is_the_input(route):
+    model, x = nn.Sequential(conv(), norm(4), nn.ReLU()).eval(), torch.randn(1, 3, 6, 6)
+    assert torch.allclose(trace(model, x, route)(X), model(X), atol=1e-6)
+
+
 def test_a_norm_keeps_its_counter_on_the_route_export():
     model = network(lambda net, x: net.n(net.a(x)) * net.n.num_batches_tracked, a=conv(), n=norm(4))
     model.n.num_batches_tracked.fill_(7)

@@ -384,6 +384,14 @@ def test_a_builder_may_change_its_arguments(tmp_path):
     assert torch.equal(models.load(file, emptied)(x), net(x))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_an_optimised_network_of_another_type_is_saved(dtype, tmp_path):
+    network, x = models.build("tiny").to(dtype).eval(), torch.randn(2, 3, 32, 32, dtype=dtype)
+    network, _ = passes.optimize(network, x)
+    file = models.save(network, tmp_path / "m.safetensors")
+    assert torch.equal(models.load(file)(x), network(x))
+
+
 @pytest.mark.parametrize(
     "wrap",
     [functools.partial(torch.compile, backend="eager"), nn.DataParallel, AveragedModel],

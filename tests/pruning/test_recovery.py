@@ -20,6 +20,14 @@ def test_statistics_are_averages_over_the_batches():
     assert model[1].momentum == 0.3
 
 
+def test_dropout_does_not_change_what_is_measured():
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Dropout(0.9), nn.BatchNorm2d(4)).train()
+    x = torch.randn(32, 3, 5, 5)
+    reestimate_batchnorm(model, [x])
+    assert model[1].training
+    torch.testing.assert_close(model[2].running_mean, model[0](x).mean((0, 2, 3)))
+
+
 def test_later_layers_see_normalised_inputs():
     model = build(ToyMobile)
     x = torch.randn(32, 3, 8, 8)

@@ -116,6 +116,20 @@ def test_a_network_that_answers_no_number_has_no_accuracy(wrong):
         training.evaluate(model, IMAGES, torch.zeros(16, dtype=torch.long))
 
 
+@pytest.mark.parametrize(
+    ("classes", "labels", "message"),
+    [
+        (10, torch.zeros(16, 1), r"labels of shape \(16, 1\)"),
+        (1, torch.ones(16), r"scores of shape \(16, 1\) for labels up to 1"),
+        (10, torch.arange(16) % 10 + 1, "for labels up to 10; .* classes count from 0"),
+    ],
+)
+def test_labels_that_do_not_fit_the_scores_have_no_accuracy(classes, labels, message):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, classes))
+    with pytest.raises(training.TrainingError, match=message):
+        training.evaluate(model, IMAGES, labels.long())
+
+
 @torch.no_grad()
 def test_a_forward_that_asks_for_a_tensor_is_refused_with_a_remedy_that_works():
     forward = lambda net, x: net.b(net.a(x) if isinstance(x, torch.Tensor) else x)  # noqa: E731

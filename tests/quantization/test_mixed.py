@@ -3,6 +3,7 @@ import copy
 import pandas as pd
 import pytest
 import torch
+from torch import nn
 
 from helpers import models
 from helpers.dataset import Normalization, normalize
@@ -66,6 +67,18 @@ def test_bits_are_chosen_with_images_as_the_network_takes_them(monkeypatch):
     monkeypatch.setattr("helpers.metrics.file_bytes", lambda model: 1)  # it has no builder
     mixed_recipe(model, bytes_, 100_000)
     assert torch.equal(seen[0], normalize(bytes_, normalization=model.input_normalization))
+
+
+def test_fewest_bits_everywhere_end_the_search_where_no_other_choice_fits(monkeypatch):
+    """As with a layer of one weight, of which fewer bits save no byte but those of the header."""
+    sizes = {True: 100, False: 108}
+    monkeypatch.setattr(
+        "helpers.metrics.file_bytes",
+        lambda model: sizes[{*model.recipe.layer_bits.values()} == {min(BITS)}],
+    )
+    one = nn.Sequential(nn.Conv2d(3, 1, 1), nn.Conv2d(1, 1, 1), nn.Conv2d(1, 4, 3)).eval()
+    found = mixed_recipe(one, torch.randn(8, 3, 8, 8), file_bytes=100)
+    assert {*found.layer_bits.values()} == {min(BITS)}
 
 
 @pytest.mark.slow

@@ -83,8 +83,8 @@ def random_images(model: nn.Module, count: int) -> Tensor:
 def _close(found, expected, network, x):
     """Whether the results differ by no more than codes that were rounded the other way explain.
 
-    In a deep network small differences grow. How much is measured with one code more in a hundredth
-    of the input, but only where the difference is not small anyway.
+    In a deep network small differences grow. Unless the difference is small anyway, a hundredth of
+    the input is moved by one code, to measure how much they grow.
     """
     if found.shape != expected.shape:
         return False

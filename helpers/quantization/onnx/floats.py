@@ -16,8 +16,8 @@ OPSET = 18
 
 
 def _repeated(x: Tensor, repeats: Any, dim: int | None = None, **_: Any) -> Tensor:
-    """The exporter writes a wrong shape where the number of repeats depends on the number of
-    images.
+    """`repeat_interleave` in other operations: the exporter writes a wrong shape where the number
+    of repeats depends on the number of images.
     """
     if dim is None or isinstance(repeats, Tensor):
         return x.repeat_interleave(repeats, dim)
@@ -28,7 +28,7 @@ def _repeated(x: Tensor, repeats: Any, dim: int | None = None, **_: Any) -> Tens
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, *more: Any, **settings: Any) -> Tensor:
-    """The exporter takes four dimensions; without a mask, more of them can be laid flat."""
+    """The exporter takes at most four dimensions; without a mask, more can be laid flat."""
     if q.ndim > 4 and not more and settings.get("attn_mask") is None:
         flat = (x.flatten(0, -4) for x in (q, k, v))
         return F.scaled_dot_product_attention(*flat, **settings).reshape(*q.shape[:-1], v.shape[-1])

@@ -213,9 +213,9 @@ class Graph:
     def float(self, step: Step) -> None:
         """What PyTorch's exporter wrote, between the edges.
 
-        Between codes ONNX Runtime would turn it into int8 kernels of its own: it quantizes weights
-        once more, with no regard to saturation, and miscounts the last windows of an average with
-        ceil_mode. A Clip keeps it from that.
+        Between codes ONNX Runtime would put int8 kernels of its own in its place: they quantize
+        weights once more, with no regard to saturation, and miscount the last windows of an average
+        with ceil_mode. A Clip prevents that.
         """
         low = self.constant(f"{FLOAT}low", torch.tensor(-3e38))
         high = self.constant(f"{FLOAT}high", torch.tensor(3e38))
