@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_270,
-    "helpers/graphs": 12_260,
+    "helpers": 92_310,
+    "helpers/graphs": 12_300,
     "helpers/models": 5_830,
     "helpers/passes": 10_520,
     "helpers/pruning": 14_080,

@@ -176,8 +176,8 @@ class Recorder(fx.Tracer):
             known = like is not None and like.is_meta and not has_hooks(called)
             if known and _takes(called, like):
                 return like.detach()
-        if is_layer:
-            called = self._copy(called)
+        if is_layer:  # not by its __call__, in which torch.fx records
+            return self._copy(called)._call_impl(*args, **kwargs)
         return perform(called, args, kwargs)
 
     def _copy(self, part: Any) -> Any:
@@ -295,5 +295,11 @@ def first_names(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
 
 def stored_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """Every parameter and then every buffer, by every name that it has."""
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    return parameters | dict(model.named_buffers(remove_duplicate=False))
+    modules = [*model.named_modules(remove_duplicate=False)]  # once, since it takes long
+    return {
+        f"{path}.{name}".lstrip("."): tensor
+        for kind in ("_parameters", "_buffers")
+        for path, module in modules
+        for name, tensor in vars(module)[kind].items()
+        if tensor is not None
+    }
