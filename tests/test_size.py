@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_310,
+    "helpers": 92_340,
     "helpers/graphs": 12_300,
     "helpers/models": 5_830,
     "helpers/passes": 10_520,
@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 6_580,
     "course/publish": 8_370,
     "course/reference": 11_700,
-    "tests": 223_890,
+    "tests": 224_060,
     "notebooks": 99_040,
 }
 TOKENS_A_LINE = 11

@@ -253,7 +253,10 @@ class OfTwo(Own):
 
 
 class Held:
-    value = 1.0
+    __slots__ = ("value",)
+
+    def __init__(self):
+        self.value = 1.0
 
 
 def times(factor):
@@ -268,7 +271,7 @@ OWN = {
 # What `repr` does not show.
 HIDDEN = {
     "a closure": lambda net: setattr(net, "scale", times(2.0)),
-    "an object": lambda net: setattr(net.held, "value", 2.0),
+    "an object with slots": lambda net: setattr(net.held, "value", 2.0),
     "a large array": lambda net: net.table.__setitem__(2500, 2.0),
 }
 
@@ -382,6 +385,30 @@ def test_a_builder_may_change_its_arguments(tmp_path):
     assert widths == [4, 2] == net.spec.arguments["widths"]
     file = models.save(net, tmp_path / "m.safetensors")
     assert torch.equal(models.load(file, emptied)(x), net(x))
+
+
+class Settings:
+    def __init__(self):
+        self.factor = 2
+
+
+class TwoWidths(nn.Module):
+    """Takes what no example guesses."""
+
+    def __init__(self):
+        super().__init__()
+        self.settings, self.one, self.two = Settings(), nn.Linear(3, 4), nn.Linear(5, 4)
+
+    def forward(self, x, y):
+        return self.one(x) + self.settings.factor * self.two(y)
+
+
+def test_what_an_object_of_settings_holds_is_compared(tmp_path):
+    net = models.build(TwoWidths).eval()
+    models.save(net, tmp_path / "m.safetensors")
+    net.settings.factor = 5
+    with pytest.raises(ModelError, match=r"^settings is .*'factor': 5.*, and .*'factor': 2"):
+        models.save(net, tmp_path / "m.safetensors")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
