@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 6_580,
     "course/publish": 8_370,
     "course/reference": 11_700,
-    "tests": 224_060,
+    "tests": 224_070,
     "notebooks": 99_040,
 }
 TOKENS_A_LINE = 11
@@ -55,12 +55,13 @@ LAYOUT = {
 # Python 3.12 cuts an f-string into pieces; it counts as one token all the same.
 FSTRING_START = getattr(tokenize, "FSTRING_START", None)
 FSTRING_END = getattr(tokenize, "FSTRING_END", None)
-ORDER = (
-    "graphs",
-    "passes",
-    "pruning",
-    "quantization",
-)  # inside helpers, each imports those before it
+# What the parts of helpers do not import: quantization and pruning -> passes -> graphs.
+NOT_IMPORTED_BY = {
+    "graphs": ("passes", "pruning", "quantization"),
+    "passes": ("pruning", "quantization"),
+    "pruning": ("quantization",),
+    "quantization": ("pruning",),
+}
 HEAVY = ("pandas", "matplotlib", "helpers.quantization", "helpers.pruning", "helpers.plots")
 
 
@@ -162,13 +163,12 @@ def test_helpers_know_nothing_of_the_course_nor_rooms_of_later_ones_nor_the_cour
     wrong = []
     for path in sources("helpers", "course"):
         package, room = path.relative_to(ROOT).parts[:2]
-        later = ORDER[ORDER.index(room) + 1 :] if room in ORDER else ()
         forbidden = (
             "course",
             "notebooks",
             "exercises",
             "tests",
-            *(f"helpers.{name}" for name in later),
+            *(f"helpers.{name}" for name in NOT_IMPORTED_BY.get(room, ())),
         )
         forbidden = forbidden if package == "helpers" else ("tests",)
         wrong += [
