@@ -96,7 +96,9 @@ def load_local(folder: Path) -> Dataset:
         remedy = "point CIFAR10_DIR at a copy, or get it: python -m course data"
         raise DataError(f"{folder} holds none of {names}; {remedy}")
     path = candidates[0]
-    what = path if path != folder else f"what {folder} has of CIFAR-10"  # it may hold more
+    what = path
+    if path == folder and folder.is_dir():  # which may hold more
+        what = f"what {folder} has of CIFAR-10"
     arrays = verified(path, FULL_SHA256, f"delete {what} and fetch it again: python -m course data")
     return as_dataset(arrays, f"local copy {path.name}")
 

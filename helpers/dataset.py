@@ -70,7 +70,7 @@ class Dataset:
             if labels.dtype != torch.int64 or labels.dim() != 1:
                 raise DataError(
                     f"{where} labels are {labels.dtype} {tuple(labels.shape)}, expected torch.int64"
-                    " of the form (N,)"
+                    " of the form (N,), which from_arrays makes of them"
                 )
             low, high = labels.aminmax() if len(labels) else (0, 0)
             if not 0 <= low <= high < len(self.classes):

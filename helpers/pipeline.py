@@ -124,7 +124,7 @@ def refuse_another_run(folder: Path, dense: nn.Module, pruned: nn.Module, epochs
     """Refuse a folder with files of another network, or of this one pruned in another way."""
     stages = ("dense", "pruned", "fine-tuned", "quantized")
     held = [stage for stage in stages if (folder / f"{stage}.safetensors").exists()]
-    same = held[:1] in (["dense"], ["pruned"])
+    same = held == ["dense"] or "pruned" in held
     for stage, network in (("dense", dense), ("pruned", pruned)):
         if stage in held:
             before = load_file(folder / f"{stage}.safetensors")

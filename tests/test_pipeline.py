@@ -90,6 +90,9 @@ def test_a_folder_keeps_the_run_that_it_holds(result, tmp_path):
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == held
     dense, pruned = made.stages["dense"], made.stages["pruned"]
     pipeline.refuse_another_run(tmp_path, dense, pruned, epochs=1)  # the same goes on
+    models.save(dense, tmp_path / "alone" / "dense.safetensors")  # beside a quantized one
+    with pytest.raises(models.ModelError, match="holds another network"):
+        pipeline.refuse_another_run(tmp_path / "alone", dense, pruned, epochs=1)
     models.save(other, tmp_path / "dense.safetensors")
     with pytest.raises(models.ModelError, match="holds another network"):
         pipeline.refuse_another_run(tmp_path, dense, pruned, epochs=1)

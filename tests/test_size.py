@@ -18,23 +18,23 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_340,
+    "helpers": 92_460,
     "helpers/graphs": 12_300,
     "helpers/models": 5_830,
-    "helpers/passes": 10_520,
-    "helpers/pruning": 14_080,
+    "helpers/passes": 10_540,
+    "helpers/pruning": 14_090,
     "helpers/quantization": 20_680,
     "helpers/plots": 5_230,
-    "helpers/training": 7_330,
-    "helpers/checks": 5_310,
-    "course": 94_270,
+    "helpers/training": 7_370,
+    "helpers/checks": 5_360,
+    "course": 94_280,
     "course/benchmarks": 16_910,
-    "course/commands": 9_480,
+    "course/commands": 9_490,
     "course/grading": 38_560,
     "course/lessons": 6_580,
     "course/publish": 8_370,
     "course/reference": 11_700,
-    "tests": 224_070,
+    "tests": 224_160,
     "notebooks": 99_040,
 }
 TOKENS_A_LINE = 11

@@ -32,7 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
         result = training.evaluate(model, dataset.test_images, dataset.test_labels, progress=True)
         shape, (low, high) = dataset.test_images.shape[1:], result.interval
         images = torch.randn(arguments.batch, *shape)
-        speed = metrics.compare_latency({"": model}, images, arguments.threads).iloc[0]
+        table = metrics.compare_latency({"": model}, images, arguments.threads)
+        (speed,) = table.itertuples(index=False)
         steps = ", ".join(step["step"] for step in model.spec.steps) or "none"
         print(f"{path.name}: {model.spec.builder}, steps after building: {steps}")
         print(f"  test accuracy {result.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%},")

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_output(parser, "where to write the small network")
     target = "is left of the whole network, as a share up to 1 or as a number"
     amounts = {
-        "--ratio": (0.5, "share of each group that goes"),
+        "--ratio": (float, "share of each group that goes (0.5 without another amount)"),
         "--target-params": (float, f"how many parameters: what {target}"),
         "--target-macs": (float, f"how many multiply-adds: what {target}"),
     }

@@ -14,6 +14,7 @@ import linecache
 import os
 import re
 import runpy
+import symtable
 import sys
 import textwrap
 from collections import Counter
@@ -227,7 +228,7 @@ def defined_names(part: ast.stmt, known: set[str]) -> set[str]:
     targets = part.targets if isinstance(part, ast.Assign) else [part.target, part.annotation]
     read = {name.id for target in targets for name in _names(target) if _is_read(name)}
     if not isinstance(part.value, ast.Lambda):  # which reads names when it is called
-        read |= names_in(part.value) - _bound_in(part.value)
+        read |= _read_in(part.value)
     return set().union(*map(names_in, targets)) if read <= known else set()
 
 
@@ -240,10 +241,14 @@ def _names(part: ast.AST) -> list[ast.Name]:
     return [node for node in ast.walk(part) if isinstance(node, ast.Name)]
 
 
-def _bound_in(part: ast.AST) -> set[str]:
-    """The names that comprehensions, lambdas and := give values to."""
-    arguments = {node.arg for node in ast.walk(part) if isinstance(node, ast.arg)}
-    return arguments | {name.id for name in _names(part) if not _is_read(name)}
+def _read_in(value: ast.expr) -> set[str]:
+    """The names that an expression reads, but for those of its own comprehensions and lambdas."""
+    tables = [symtable.symtable(ast.unparse(value), "", "eval")]
+    for table in tables:  # which grows meanwhile
+        tables += table.get_children()
+    symbols = [symbol for table in tables for symbol in table.get_symbols()]
+    own = {symbol.get_name() for symbol in tables[0].get_symbols() if symbol.is_assigned()}
+    return {s.get_name() for s in symbols if s.is_global() and s.is_referenced()} - own
 
 
 def _is_read(name: ast.Name) -> bool:

@@ -91,12 +91,15 @@ def convert(node: fx.Node, editor: Editor) -> None:
     if key not in editor.layers:
         owner = constants[0].target.rpartition(".")[0]
         if name == "batch_norm":
-            counter = attribute(editor.graph_module, owner)._buffers.get("num_batches_tracked")
-            module = _norm(rank(node), settings, counter, **tensors)
+            module = _norm(rank(node), settings, **tensors)
         else:
             module = _layer(name, settings, **tensors)
-        editor.layers[key] = _path_for(node, owner, tensors, editor)
-        editor.graph_module.set_submodule(editor.layers[key], module.eval())
+        path = _path_for(node, owner, tensors, editor)
+        counter = attribute(editor.graph_module, owner)._buffers.get("num_batches_tracked")
+        if path == owner and counter is not None:
+            module._buffers["num_batches_tracked"] = counter
+        editor.layers[key] = path
+        editor.graph_module.set_submodule(path, module.eval())
     editor.retarget(node, "call_module", editor.layers[key], (source,), {})
     editor.erase_unread(constants)
 
@@ -177,7 +180,6 @@ def _layer(name: str, settings: dict[str, Any], weight: Any, bias: Any, **_: Any
 def _norm(
     dimensions: int | None,
     settings: dict[str, Any],
-    counter: torch.Tensor | None,
     running_mean: Any,
     running_var: Any,
     **affine: Any,
@@ -191,5 +193,5 @@ def _norm(
     norm = with_tensors(norm, **affine)
     norm.affine = norm.weight is not None and norm.bias is not None
     norm._buffers |= {"running_mean": running_mean.detach(), "running_var": running_var.detach()}
-    norm._buffers["num_batches_tracked"] = torch.tensor(0) if counter is None else counter
+    norm._buffers["num_batches_tracked"] = torch.tensor(0)
     return norm

@@ -253,7 +253,7 @@ def _autocast() -> tuple[bool, bool]:
 
 
 def _takes(layer: Any, x: torch.Tensor) -> bool:
-    """False for a norm of another size than this tensor's; torch then says what is wrong."""
+    """Whether a norm has the size of this tensor; an error if it takes other dimensions."""
     if isinstance(layer, nn.modules.batchnorm._BatchNorm):
         layer._check_input_dim(x)
         return x.shape[1] == layer.num_features

@@ -113,7 +113,7 @@ def _check(model: nn.Module, example_inputs: tuple[Any, ...]) -> None:
     taken = RESERVED.intersection((*model._modules, *model._parameters, *model._buffers))
     if taken:
         raise UnsupportedCase(
-            "tracing", f"a graph has a {min(taken)!r} of its own: rename the network's"
+            "tracing", f"a graph has a {min(taken)!r} of its own: rename what the network has"
         )
 
 

@@ -178,9 +178,7 @@ def _settings(module: nn.Module) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     value = tree_map_only(torch.Tensor, _digest, value)
-    is_plain = type(value).__repr__ is object.__repr__ and hasattr(value, "__dict__")
-    inside = _text(vars(value)) if is_plain else ""
-    return re.sub(r" at 0x[0-9a-f]+|\s+", " ", repr(value)) + inside
+    return re.sub(r" at 0x[0-9a-f]+|\s+", " ", repr(value))
 
 
 def _digest(tensor: torch.Tensor) -> str:

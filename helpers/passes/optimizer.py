@@ -156,7 +156,14 @@ def replay(model: nn.Module, level: str, route: str, shapes: list[list[Any]]) ->
         shapes: the sizes and dtype of each input: `[[1, 3, 32, 32, "float32"]]`.
     """
     inputs = tuple(_zeros(shape) for shape in shapes)
-    return optimize(model.eval(), inputs, level, route, verify=False)[0]
+    try:
+        return optimize(model.eval(), inputs, level, route, verify=False)[0]
+    except PassError:  # perhaps it was optimised after model.half(), and the fresh one is float32
+        own = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+        inputs = tree_map_only(
+            torch.Tensor, lambda x: x.to(own) if x.is_floating_point() else x, inputs
+        )
+        return optimize(model, inputs, level, route, verify=False)[0]
 
 
 def as_tuple(example_inputs: Any) -> tuple[Any, ...]:
@@ -179,7 +186,5 @@ def _zeros(described: Any) -> Any:
         return described
     *sizes, dtype = described or [None]
     if isinstance(dtype, str) and all(isinstance(size, int) for size in sizes):
-        zeros = torch.zeros(sizes, dtype=getattr(torch, dtype))
-        # A fresh network's numbers have the default type, whatever type those of the file have.
-        return zeros.to(torch.get_default_dtype()) if zeros.is_floating_point() else zeros
+        return torch.zeros(sizes, dtype=getattr(torch, dtype))
     return [_zeros(part) for part in described]

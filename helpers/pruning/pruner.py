@@ -28,7 +28,7 @@ SCOPES = ("hidden", "all")
 def prune(
     model: nn.Module,
     example_inputs: torch.Tensor | tuple,
-    ratio: float = 0.5,
+    ratio: float | None = None,
     importance: str = "l1",
     allocation: str | Mapping[str, float] = "uniform",
     scope: str = "hidden",
@@ -44,8 +44,8 @@ def prune(
 
     Args:
         example_inputs: a tensor or a tuple of them, as forward takes them.
-        ratio: the share of channels taken from each group, 0 <= ratio < 1; at 0 the result is a
-            plain copy.
+        ratio: the share of channels taken from each group, 0 <= ratio < 1, by default 0.5; at 0 the
+            result is a copy.
         importance: l1, l2, bn_scale, geometric_median, random or taylor.
         allocation: "uniform"; "global" (one ranking over all groups, of scores divided by their
             group's mean unless taylor or random gave them); or a ratio for each group, by name,
@@ -72,13 +72,13 @@ def prune(
     targets = {what: target for what, target in targets.items() if target is not None}
     if len(targets) > 1:
         raise PruneError("give one target, not target_params and target_macs")
-    if isinstance(allocation, Mapping) and (targets or ratio != 0.5):
+    if isinstance(allocation, Mapping) and (targets or ratio is not None):
         raise PruneError(
             "allocation gives each group its ratio: leave out ratio, target_params and target_macs"
         )
-    if targets and ratio != 0.5:
+    if targets and ratio is not None:
         raise PruneError("a target says how much stays: leave out ratio")
-    ratio = checked_ratio(ratio)
+    ratio = checked_ratio(0.5 if ratio is None else ratio)
     round_to = checked_multiple(round_to)
     groups = channel_groups(model, example_inputs)
     chosen = in_scope(groups, scope)

@@ -45,9 +45,9 @@ Receiver = tuple[torch.Tensor, int]  # a bias, or with the sign -1 the mean that
 def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> nn.Module:
     """Measure every BatchNorm's mean and variance again. Weights and modes stay.
 
-    The running statistics become the plain average over the batches. While they are measured, each
-    BatchNorm normalises with the statistics of the batch, as in training: with the old ones, the
-    next layers would get other inputs than they will afterwards.
+    The running statistics become the plain average over the batches, without dropout. While they
+    are measured, each BatchNorm normalises with the statistics of the batch, as in training: with
+    the old ones, the next layers would get other inputs than they will afterwards.
 
     Args:
         model: changed in place, and returned; not changed if a batch fails. A BatchNorm that is not

@@ -69,12 +69,11 @@ def train(
             "the teacher is the network itself; give a copy: teacher=copy.deepcopy(model)"
         )
     set_default_normalization(dataset, model, teacher)
-    for network in filter(None, (model, teacher)):
-        check_scores(network, dataset)
+    check_scores(model, dataset)
     if not any(p.requires_grad for p in model.parameters()):
         raise TrainingError(
-            "no parameter of the network can be trained: a quantized network is trained before it"
-            " is quantized, by qat.prepare"
+            "no parameter of the network can be trained: call requires_grad_() on what shall be; a"
+            " quantized network is trained before it is quantized, by qat.prepare"
         )
     with evaluation_mode(*filter(None, [teacher])):
         loop = TrainingLoop(model, dataset.split(), config, teacher)
@@ -134,12 +133,13 @@ def evaluate(
         images: uint8 (N, C, H, W).
         labels: (N,), counted from 0.
     """
-    if len(images) == 0 or labels.shape != (len(images),):
+    fits = labels.shape == (len(images),) and not labels.is_floating_point()
+    if len(images) == 0 or not fits:
         raise TrainingError(
-            f"evaluate: {len(images)} images and labels of shape {tuple(labels.shape)}; there must"
-            " be one label for each image, and at least one"
+            f"evaluate: {len(images)} images and labels of {labels.dtype} {tuple(labels.shape)};"
+            " there must be a whole number for each image, and at least one"
         )
-    last = int(labels.max())
+    first, last = (int(label) for label in labels.aminmax())
     device = device_of(model)
     memory_format = torch.channels_last
     correct = 0
@@ -157,12 +157,12 @@ def evaluate(
             except RuntimeError:  # a `view` of a map needs contiguous memory
                 memory_format = torch.contiguous_format
                 scores = model(batch.contiguous())
-            if scores.dim() != 2 or scores.shape[1] <= last:
+            if scores.dim() != 2 or not 0 <= first <= last < scores.shape[1]:
                 raise TrainingError(
-                    f"evaluate: scores of shape {tuple(scores.shape)} for labels up to {last}; the"
-                    " network must give one score for each class, and classes count from 0"
+                    f"evaluate: scores of shape {tuple(scores.shape)} for labels from {first} to"
+                    f" {last}; there must be one score for each class, and classes count from 0"
                 )
-            finite = finite & scores.isfinite().all()
+            finite = finite & scores.amax(1).isfinite().all()  # a class may be ruled out by -inf
             correct += (scores.argmax(1) == truth).sum()
     if not finite:
         raise TrainingError(

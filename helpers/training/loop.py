@@ -164,7 +164,13 @@ class TrainingLoop:
         if self.teacher is None:
             return hard
         with torch.no_grad():
-            wanted = F.log_softmax(self.teacher(batch) / self.config.temperature, 1)
+            taught = self.teacher(batch)
+        if taught.shape != scores.shape:
+            raise TrainingError(
+                f"the teacher gives scores of shape {tuple(taught.shape)}, the network"
+                f" {tuple(scores.shape)}: both must have the data's classes"
+            )
+        wanted = F.log_softmax(taught / self.config.temperature, 1)
         softened = F.log_softmax(scores / self.config.temperature, 1)
         soft = (
             F.kl_div(softened, wanted, reduction="none", log_target=True).sum(1)

@@ -372,6 +372,7 @@ def test_what_reads_names_of_other_cells_is_no_part_of_an_answer():
     assert [*definitions_in(cell)] == ["g = lambda v: v * scale", "A = 2"]
     own = ["L = [2**i for i in range(4)]", "S = sorted(L, key=lambda v: -v)"]
     others = ["M = [scale * i for i in range(4)]", "T = sorted(L, key=lambda v: v * scale)"]
+    others += ["X = [i for i in L] + [i]", "Z = [i for i in i]", "V = max(a, key=lambda a: a[0])"]
     assert [*definitions_in("\n".join(own + others))] == own
 
 

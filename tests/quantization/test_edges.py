@@ -108,7 +108,13 @@ def test_training_with_rounding_starts_where_the_integer_network_is():
             qat.prepare(model, IMAGES, Recipe(**repair))
 
 
-@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+def test_a_class_may_be_ruled_out():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
+    nn.init.constant_(model[1].bias[1:], -math.inf)
+    assert training.evaluate(model, IMAGES, torch.zeros(16, dtype=torch.long)).accuracy == 1
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
 def test_a_network_that_answers_no_number_has_no_accuracy(wrong):
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
     nn.init.constant_(model[1].bias[:1], wrong)
@@ -119,15 +125,17 @@ def test_a_network_that_answers_no_number_has_no_accuracy(wrong):
 @pytest.mark.parametrize(
     ("classes", "labels", "message"),
     [
-        (10, torch.zeros(16, 1), r"labels of shape \(16, 1\)"),
-        (1, torch.ones(16), r"scores of shape \(16, 1\) for labels up to 1"),
-        (10, torch.arange(16) % 10 + 1, "for labels up to 10; .* classes count from 0"),
+        (10, torch.zeros(16, 1).long(), r"labels of torch.int64 \(16, 1\)"),
+        (10, torch.zeros(16), r"labels of torch.float32 \(16,\)"),
+        (1, torch.ones(16).long(), r"scores of shape \(16, 1\) for labels from 1 to 1"),
+        (10, torch.arange(16) % 10 + 1, "for labels from 1 to 10; .* classes count from 0"),
+        (10, torch.arange(16) % 10 - 1, "for labels from -1 to 8; .* classes count from 0"),
     ],
 )
 def test_labels_that_do_not_fit_the_scores_have_no_accuracy(classes, labels, message):
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, classes))
     with pytest.raises(training.TrainingError, match=message):
-        training.evaluate(model, IMAGES, labels.long())
+        training.evaluate(model, IMAGES, labels)
 
 
 @torch.no_grad()
