@@ -95,6 +95,15 @@ def made(tmp_path_factory):
     )
 
 
+def test_bypass_keeps_the_mode_and_leaves_a_network_whole_if_a_name_is_wrong():
+    network = models.build("tiny").eval()
+    before = repr(network)
+    with pytest.raises(AttributeError, match="nowhere"):
+        models.bypass(network, ["block1", "nowhere"])
+    assert repr(network) == before and not network.spec.steps
+    assert not models.bypass(network, ["block1"]).block1.training
+
+
 @pytest.mark.parametrize(
     "name", ["made", *(pytest.param(name, marks=pytest.mark.slow) for name in SHIPPED)]
 )
