@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
@@ -127,7 +128,13 @@ def refuse_another_run(folder: Path, dense: nn.Module, pruned: nn.Module, epochs
     same = held == ["dense"] or "pruned" in held
     for stage, network in (("dense", dense), ("pruned", pruned)):
         if stage in held:
-            before = load_file(folder / f"{stage}.safetensors")
+            path = folder / f"{stage}.safetensors"
+            try:
+                before = load_file(path)
+            except SafetensorError as error:
+                raise models.ModelError(
+                    f"{path} is damaged ({error}): choose a new folder"
+                ) from error
             now = models.untied_state(network)
             same &= before.keys() == now.keys() and all(torch.equal(now[n], before[n]) for n in now)
     if (held and not same) or (not epochs and "fine-tuned" in held):

@@ -196,6 +196,10 @@ def grey_arrays(count=200, classes=100, size=28):
             r"the train images are .* expected torch.uint8 \(0, ",
         ),
         (
+            dict.fromkeys(("train_images", "test_images"), np.zeros((200, 28, 28, 3), np.uint8)),
+            r"images \(200, 28, 28, 3\) seem to be .*movedim\(3, 1\)",
+        ),
+        (
             dict.fromkeys(("train_images", "test_images"), np.zeros((200, 784), np.uint8)),
             r"of the form \(N, C, H, W\)",
         ),

@@ -87,6 +87,12 @@ def test_a_network_that_runs_in_fewer_formats_and_wrong_complex_numbers_are_noti
     assert re.match(message, Answers(one, (X + 1,)).difference(other) or "")
 
 
+def test_networks_that_give_no_number_are_not_called_equal():
+    nothing = Net(lambda m, x: x * float("nan"))
+    with pytest.raises(EquivalenceError, match="gives no number"):
+        assert_equivalent(nothing, nothing, X)
+
+
 def test_randomized_statistics_have_negative_scales_and_positive_variances():
     bare = nn.BatchNorm1d(3, affine=False, track_running_stats=False)
     layer = randomize_batchnorm(nn.Sequential(nn.BatchNorm2d(200), bare))[0]

@@ -96,6 +96,9 @@ def test_a_folder_keeps_the_run_that_it_holds(result, tmp_path):
     models.save(other, tmp_path / "dense.safetensors")
     with pytest.raises(models.ModelError, match="holds another network"):
         pipeline.refuse_another_run(tmp_path, dense, pruned, epochs=1)
+    (tmp_path / "dense.safetensors").write_bytes(b"half a file")
+    with pytest.raises(models.ModelError, match=r"dense.safetensors is damaged .*new folder"):
+        pipeline.refuse_another_run(tmp_path, dense, pruned, epochs=1)
 
 
 class Classifier(torch.nn.Sequential):

@@ -18,14 +18,14 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_460,
+    "helpers": 92_560,
     "helpers/graphs": 12_300,
     "helpers/models": 5_830,
     "helpers/passes": 10_540,
     "helpers/pruning": 14_090,
     "helpers/quantization": 20_680,
     "helpers/plots": 5_230,
-    "helpers/training": 7_370,
+    "helpers/training": 7_380,
     "helpers/checks": 5_360,
     "course": 94_280,
     "course/benchmarks": 16_910,
@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 6_580,
     "course/publish": 8_370,
     "course/reference": 11_700,
-    "tests": 224_190,
+    "tests": 224_370,
     "notebooks": 99_040,
 }
 TOKENS_A_LINE = 11

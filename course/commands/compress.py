@@ -9,7 +9,7 @@ from course.commands import options
 from course.publish import compressed
 from helpers import pipeline
 from helpers.files import write_atomically
-from helpers.pruning.pruner import SCOPES
+from helpers.pruning.groups import SCOPES
 from helpers.quantization import Recipe
 
 

@@ -8,8 +8,9 @@ from course.commands import options
 from helpers import metrics, models
 from helpers.dataset import input_of
 from helpers.provenance import provenance
+from helpers.pruning.groups import SCOPES
 from helpers.pruning.importance import CRITERIA, OF_IMAGES
-from helpers.pruning.pruner import SCOPES, prune
+from helpers.pruning.pruner import prune
 
 BATCH = 128
 

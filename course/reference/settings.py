@@ -7,8 +7,8 @@ from typing import Any, get_type_hints
 
 from helpers.models.header import Between, problem
 from helpers.pruning.allocation import checked_multiple, checked_ratio
+from helpers.pruning.groups import SCOPES
 from helpers.pruning.importance import CRITERIA
-from helpers.pruning.pruner import SCOPES
 from helpers.quantization import Recipe
 from helpers.training import Config
 

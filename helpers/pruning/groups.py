@@ -40,6 +40,8 @@ from torch import fx
 from helpers.pruning.labelling import Labelling
 from helpers.pruning.ties import NONE, Labels
 
+SCOPES = ("hidden", "all")
+
 
 class PruneError(ValueError):
     """What is asked for cannot be pruned, or not in this way; says what, where, and what to do
@@ -98,6 +100,8 @@ class ChannelGroups:
 
     def prunable(self, scope: str = "all") -> list[Group]:
         """The groups that can be pruned: all of them, or only the hidden ones."""
+        if scope not in SCOPES:
+            raise PruneError(f"unknown scope {scope!r}; choose 'hidden' or 'all'")
         return [g for g in self if g.reason is None and (scope == "all" or g.hidden)]
 
     def table(self) -> pd.DataFrame:

@@ -22,8 +22,6 @@ from helpers.pruning.importance import Batches, scores
 from helpers.pruning.reader import on_meta
 from helpers.pruning.surgery import Cut, cut
 
-SCOPES = ("hidden", "all")
-
 
 def prune(
     model: nn.Module,
@@ -106,8 +104,6 @@ def prune(
 
 def in_scope(groups: ChannelGroups, scope: str) -> list[Group]:
     """The prunable groups of a scope, which has to hold some."""
-    if scope not in SCOPES:
-        raise PruneError(f"unknown scope {scope!r}; choose 'hidden' or 'all'")
     chosen = groups.prunable(scope)
     if not chosen:
         reasons = [f"{g.name}: {g.reason or 'outside the scope'}" for g in list(groups)[:3]]

@@ -45,6 +45,8 @@ class TrainingState:
         self.history: list[dict] = []  # a row for each epoch
         self.checkpoint = Path(checkpoint) if checkpoint else None
         self.handover = Path(handover) if handover else None
+        if self.checkpoint and self.checkpoint == self.handover:
+            raise TrainingError(f"{handover} cannot be checkpoint and hand-over: name two files")
 
     @cached_property
     def settings(self) -> dict[str, Any]:

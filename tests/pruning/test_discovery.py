@@ -18,6 +18,7 @@ from torch import nn
 
 from helpers.metrics import count_parameters
 from helpers.pruning.discovery import channel_groups
+from helpers.pruning.groups import PruneError
 from helpers.pruning.reader import TraceError
 from helpers.pruning.surgery import cut
 from tests.passes.zoo import Net, as_buffer
@@ -154,6 +155,8 @@ def test_hidden_is_what_a_block_keeps_to_itself(name):
     maker, expected = HIDDEN[name]
     groups = groups_of(maker())
     assert [g.name for g in groups.prunable("hidden")] == expected
+    with pytest.raises(PruneError, match="unknown scope 'al'"):
+        groups.prunable("al")
     assert set(expected) <= sizes(groups).keys()
 
 

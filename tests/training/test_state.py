@@ -151,6 +151,12 @@ def test_a_setting_that_is_newer_than_the_file_had_its_default_and_a_damaged_fil
             started(tmp_path / "s").resume()
 
 
+def test_one_path_for_both_files_is_refused(tmp_path):
+    loop = started(None).loop
+    with pytest.raises(TrainingError, match="name two files"):
+        TrainingState(loop, tmp_path / "s", str(tmp_path / "s"))
+
+
 def test_a_kill_while_writing_keeps_the_epoch_before(tmp_path, monkeypatch):
     state = started(tmp_path / "s")
     state.finish_epoch(state.loop.run_epoch(0))
