@@ -68,8 +68,8 @@ def has_hooks(called: Any) -> bool:
 def _is_known(module: nn.Module) -> bool:
     """Whether all of a module is torch's own, or of `helpers` (see `_makes_new`)."""
     for part in module.modules():
-        ours = type(part).__module__.startswith("torch.nn.") or _makes_new(part)
-        if not ours or has_hooks(part):
+        trusted = type(part).__module__.startswith("torch.nn.") or _makes_new(part)
+        if not trusted or has_hooks(part):
             return False
     return True
 

@@ -80,8 +80,8 @@ def operation_name(called: Any) -> str:
     """The name of an operation, from what is called: a class, a function or a method's name."""
     if isinstance(called, type):
         name = called.__name__.lower()
-        ours = called.__module__.startswith("torch.nn")
-        return _FUNCTIONS.get(name, name) if ours else f"{called.__module__}.{called.__name__}"
+        of_torch = called.__module__.startswith("torch.nn")
+        return _FUNCTIONS.get(name, name) if of_torch else f"{called.__module__}.{called.__name__}"
     name = bare_name(called)
     name = name[2:-2] if name.startswith("__") else name.rstrip("_")
     if isinstance(called, str) or is_torch_function(called):

@@ -95,10 +95,10 @@ class Recorder(fx.Tracer):
             if not self._with_data:
                 for tensor in stored.values():
                     self._copies[id(tensor)] = torch.empty_like(tensor, device="meta")
-        types_of_values = nullcontext()
+        patched_isinstance = nullcontext()
         if not self.strict:
-            types_of_values = patch("builtins.isinstance", isinstance_of_value)
-        with KeepTensors(stored), types_of_values:
+            patched_isinstance = patch("builtins.isinstance", isinstance_of_value)
+        with KeepTensors(stored), patched_isinstance:
             graph = self.trace(model)
         for path, module in model.named_modules():
             for name, value in module._buffers.items():

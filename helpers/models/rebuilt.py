@@ -42,7 +42,7 @@ NOT_COMPARED = {"spec", "input_normalization", *vars(nn.Module())} - {"training"
 # Settings of PyTorch's own layers that change no answer in eval mode.
 OF_TRAINING = {"p", "dropout", "momentum", "inplace"}
 OF_GRAPHS = vars(fx.GraphModule({}, fx.Graph())).keys()
-HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 REMEDY = (
     "a file keeps weights and the builder's name, so this would be lost: undo it (a part in train"
     " mode: model.eval()), or make the change in a function that builds the network, and note it"
@@ -170,7 +170,7 @@ def _settings(module: nn.Module) -> dict[str, str]:
         known = known | OF_TRAINING
     values = {name: value for name, value in vars(module).items() if name not in known}
     values["code"] = getattr(module, "code", None)
-    values |= {name: list(getattr(module, name).values()) for name in HOOKS}
+    values |= {name: list(getattr(module, name).values()) for name in FORWARD_HOOKS}
     values |= {name: module._buffers[name] for name in module._non_persistent_buffers_set}
     texts = {name: _text(value) for name, value in values.items()}
     return {"type": f"{type(module).__module__}.{type(module).__qualname__}"} | texts

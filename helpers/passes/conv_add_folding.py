@@ -52,7 +52,7 @@ def per_channel(value: Any, node: fx.Node, layer: nn.Module) -> torch.Tensor:
     return value.detach().reshape(-1).to(wide)
 
 
-def _constant(affine_of: Callable[[torch.Tensor], tuple[PerChannel, PerChannel]]) -> Rule:
+def _rule_of(affine_of: Callable[[torch.Tensor], tuple[PerChannel, PerChannel]]) -> Rule:
     """The rule for a map whose factor and summand follow from the constant z."""
 
     def affine(match: Match, layer: fx.Node, z: Any) -> tuple[PerChannel, PerChannel]:
@@ -70,9 +70,9 @@ class ConvAddFolding(RulePass):
 
     name = "conv_add_folding"
     rules: ClassVar[Rules] = {
-        OpPattern([operator.add], (LAYER, Z), commutative=True): _constant(lambda z: (1, z)),
-        OpPattern([operator.sub], (LAYER, Z)): _constant(lambda z: (1, -z)),
-        OpPattern([operator.sub], (Z, LAYER)): _constant(lambda z: (-1, z)),
+        OpPattern([operator.add], (LAYER, Z), commutative=True): _rule_of(lambda z: (1, z)),
+        OpPattern([operator.sub], (LAYER, Z)): _rule_of(lambda z: (1, -z)),
+        OpPattern([operator.sub], (Z, LAYER)): _rule_of(lambda z: (-1, z)),
     }
 
 
@@ -81,8 +81,8 @@ class ConvMulFolding(RulePass):
 
     name = "conv_mul_folding"
     rules: ClassVar[Rules] = {
-        OpPattern([operator.mul], (LAYER, Z), commutative=True): _constant(lambda z: (z, 0.0)),
-        OpPattern([operator.truediv], (LAYER, Z)): _constant(lambda z: (1 / z, 0.0)),
+        OpPattern([operator.mul], (LAYER, Z), commutative=True): _rule_of(lambda z: (z, 0.0)),
+        OpPattern([operator.truediv], (LAYER, Z)): _rule_of(lambda z: (1 / z, 0.0)),
         OpPattern([operator.truediv], (Z, LAYER)): _divisor,
     }
 

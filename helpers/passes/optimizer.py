@@ -12,7 +12,7 @@ from helpers.equivalence import Answers
 from helpers.graphs.errors import CheckFailed, PassError, WrongAnswer
 from helpers.graphs.operations import operation
 from helpers.graphs.tracing import ROUTES, trace
-from helpers.passes.passer import FOLD, INFERENCE, Check, Passer, Report, known
+from helpers.passes.passer import FOLD, INFERENCE, Check, Passer, Report, look_up
 
 # "fold" runs until a round changes nothing; the level "inference" runs once after it.
 PIPELINES: dict[str, list[str]] = {
@@ -58,7 +58,7 @@ def optimize(
         >>> folded, report = optimize(models.mobilenet_v2().eval(), torch.randn(1, 3, 32, 32))
         >>> report.table()
     """
-    known("level", level, PIPELINES)
+    look_up("level", level, PIPELINES)
     inputs = as_tuple(example_inputs)
     refusals: list[PassError] = []
     results: list[tuple[fx.GraphModule, Report]] = []

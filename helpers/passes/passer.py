@@ -125,7 +125,7 @@ class Passer:
         if rounds < 1:
             raise ValueError(f"rounds is {rounds}: a Passer runs its passes at least once")
         self.passes = [
-            known("pass", item, PASSES)() if isinstance(item, str) else item for item in passes
+            look_up("pass", item, PASSES)() if isinstance(item, str) else item for item in passes
         ]
         self.checks = list(checks)
         self.rounds = rounds
@@ -207,7 +207,7 @@ def _named(error: Exception, name: str, report: Report) -> PassError:
     return named
 
 
-def known(kind: str, name: str, table: Mapping[str, Any]) -> Any:
+def look_up(kind: str, name: str, table: Mapping[str, Any]) -> Any:
     """The entry of a table under a name; an error names those with a similar spelling, or all.
 
     Args:

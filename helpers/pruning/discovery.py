@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import fx, nn
 
-from helpers.pruning.groups import ChannelGroups, build
+from helpers.pruning.groups import ChannelGroups, groups_of
 from helpers.pruning.labelling import LabelledTensor, Labelling, Number
-from helpers.pruning.reader import TraceError, content, is_aten, leaves, name_of, on_meta, read
+from helpers.pruning.reader import ReadError, content, is_aten, leaves, name_of_node, on_meta, read
 from helpers.pruning.rules import apply
 from helpers.pruning.surgery import Cut, cut, kept_labels
 from helpers.pruning.ties import Labels
@@ -46,12 +46,12 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
     """
     graph = getattr(model, "graph", None)
     if isinstance(graph, fx.Graph) and any(is_aten(node.target) for node in graph.nodes):
-        raise TraceError(
+        raise ReadError(
             f"{type(model).__name__} is a graph that torch.export recorded, with sizes written into"
             " it: prune the network that it was made of, then export that"
         )
     if model.training:
-        raise TraceError(f"{type(model).__name__} is in train mode; call model.eval() first")
+        raise ReadError(f"{type(model).__name__} is in train mode; call model.eval() first")
     labelling = Labelling(model)
     # Each reading has a copy of its own: a forward may keep what it computes.
     evaluated = read(on_meta(model), example_inputs)
@@ -61,14 +61,14 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
     if idle:  # an evaluation does not call them: auxiliary heads, as in GoogLeNet
         try:
             labelling.label(read(on_meta(model).train(), example_inputs), apply)
-        except TraceError as error:
-            raise TraceError(
+        except ReadError as error:
+            raise ReadError(
                 f"{error}. This was in train mode, which is read because eval mode does not call"
                 f" {min(idle)!r}: take it out if nothing calls it, or let forward run in train mode"
                 " (perhaps on a batch of two)"
             ) from error
     while True:
-        groups = build(labelling, evaluated)
+        groups = groups_of(labelling, evaluated)
         all_but_one = {group.name: np.arange(1, group.size) for group in groups.prunable()}
         if not all_but_one:
             return groups
@@ -101,7 +101,7 @@ def first_misfit(
                 why = "a trial cut gave another shape than the channels left"
             if why:
                 break
-    except TraceError as error:
+    except ReadError as error:
         node = groups.nodes[: error.position + 1][-1]  # the cut may have led to a longer path
         why = f"a trial cut fails: {error.cause}"
     if not why:
@@ -110,7 +110,7 @@ def first_misfit(
     labelled = [value for value in reached if isinstance(value, LabelledTensor | Number)]
     axes = [a for value in labelled for a in value.axes if isinstance(a, np.ndarray)]
     axes = [a for a in axes if not keep[a].all()] or [g.units for g in groups.prunable()]
-    return np.concatenate(axes), f"{name_of(node)}: {why}"
+    return np.concatenate(axes), f"{name_of_node(node)}: {why}"
 
 
 def described(node: fx.Node) -> str:

@@ -115,7 +115,7 @@ class ChannelGroups:
         )
 
 
-def build(labelling: Labelling, evaluated: list[fx.Node]) -> ChannelGroups:
+def groups_of(labelling: Labelling, evaluated: list[fx.Node]) -> ChannelGroups:
     """Resolve the ties, and gather the units that live on exactly the same axes into groups."""
     unit_of = labelling.ties.units()
     pinned = labelling.ties.pinned(unit_of)

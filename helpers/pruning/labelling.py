@@ -29,7 +29,7 @@ from torch import fx, nn
 
 from helpers.graphs.operations import called_module, operation
 from helpers.graphs.recording import first_names, stored_tensors
-from helpers.pruning.reader import is_question, leaves, name_of
+from helpers.pruning.reader import is_question, leaves, name_of_node
 from helpers.pruning.ties import Labels, Ties
 
 
@@ -138,7 +138,9 @@ class Call:
         self.op = "ndim" if is_question(node) else operation(node)
         self.module = called_module(node)
         what = self.op if self.module is None else type(self.module).__name__
-        self.name = f"{name_of(node)} ({what})"  # for people: "layer1.0.add (add)", "0 (Conv2d)"
+        self.name = (
+            f"{name_of_node(node)} ({what})"  # for people: "layer1.0.add (add)", "0 (Conv2d)"
+        )
         self.output = node.meta["val"]  # a meta tensor, a tuple of them or a number
         arguments = leaves((args, kwargs))
         self.tensors = [a for a in arguments if isinstance(a, LabelledTensor)]

@@ -22,7 +22,7 @@ from helpers.passes.optimizer import as_tuple
 ANSWERS = (bool, str, torch.dtype, torch.device, torch.layout)
 
 
-class TraceError(ValueError):
+class ReadError(ValueError):
     """The network cannot be read; says where and what to do. `position`, that of the node, and
     `cause`, in a few words, are for the trial cut.
     """
@@ -44,7 +44,7 @@ def is_aten(called: Any) -> bool:
     return isinstance(called, torch._ops.OpOverload)
 
 
-def name_of(node: fx.Node) -> str:
+def name_of_node(node: fx.Node) -> str:
     """What errors and reports call a node: the layer's path, or the operation and a number."""
     return node.target if node.op == "call_module" else node.name
 
@@ -81,7 +81,7 @@ def on_new_tensors(
         return copy.deepcopy(model, memo)
     except RuntimeError as error:  # a weight that is computed, as the old weight_norm does
         cause = str(error).partition(". ")[0]
-        raise TraceError(
+        raise ReadError(
             f"{type(model).__name__} cannot be copied: take out what keeps a tensor that was"
             f" computed with gradients, as the old weight_norm and caches do: {cause}"
         ) from error
@@ -105,24 +105,24 @@ def read(root: nn.Module, example_inputs: Any) -> list[fx.Node]:
     """
     inputs = as_tuple(example_inputs)
     if not inputs or not all(isinstance(x, torch.Tensor) for x in inputs):
-        raise TraceError(
+        raise ReadError(
             "example_inputs: expected one tensor or a tuple of them, as the network's forward takes"
             " them"
         )
     name = type(root).__name__
     if "forward" in vars(root):
-        raise TraceError(f"{name}: a forward that was set on it is not read; put it into a class")
+        raise ReadError(f"{name}: a forward that was set on it is not read; put it into a class")
     if root._forward_pre_hooks or root._forward_hooks:
-        raise TraceError(f"{name}: its hooks are not read; wrap it in nn.Sequential")
+        raise ReadError(f"{name}: its hooks are not read; wrap it in nn.Sequential")
     recorder = Recorder(inputs, strict=False)
     try:
         return [*recorder.record(root).nodes]
     except Exception as error:
         nodes = [*getattr(recorder, "graph", fx.Graph()).nodes]
-        place = f"at node {name_of(nodes[-1])}" if nodes else "before its first node"
+        place = f"at node {name_of_node(nodes[-1])}" if nodes else "before its first node"
         cause = (str(error).strip() or repr(error)).splitlines()[0]
         what = f"{name} does not run without content on inputs of this shape and type"
         message = f"{what}, {place}: {cause}"
         if "meta" in cause:
             message += " (control flow that depends on values has to be rewritten)"
-        raise TraceError(message, len(nodes) - 1, cause) from error
+        raise ReadError(message, len(nodes) - 1, cause) from error

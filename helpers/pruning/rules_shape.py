@@ -37,7 +37,7 @@ def moved(call: Call) -> Any:
         if dim == 1 and call.op == "channel_shuffle":
             # Where a channel goes depends on the size of the groups: all have to lose the same.
             call.tie_parts(labels, call.setting(1, "groups"))
-        followed = {id(number) for number in call.numbers if follows(call, labels, number)}
+        followed = {id(number) for number in call.numbers if made_to_follow(call, labels, number)}
         unrelated = {key: number for key, number in unrelated.items() if key not in followed}
         numbers = torch.arange(1.0, len(labels) + 1)  # from 1, because unfold pads with 0
         numbers = numbers.view(-1, *[1] * (len(x.shape) - dim - 1))
@@ -115,7 +115,7 @@ def tied(call: Call, labels: Labels, channels: np.ndarray) -> Labels | None:
     return call.tie_parts(labels[channels].ravel(), channels.size // channels.shape[-1])
 
 
-def follows(call: Call, labels: Labels, size: Number) -> bool:
+def made_to_follow(call: Call, labels: Labels, size: Number) -> bool:
     """Whether a size was computed from the number of channels on this axis, or on one that always
     loses the same share. Axes of equal length are tied, to make sure of that.
     """

@@ -19,7 +19,7 @@ from torch import nn
 from helpers.metrics import count_parameters
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import PruneError
-from helpers.pruning.reader import TraceError
+from helpers.pruning.reader import ReadError
 from helpers.pruning.surgery import cut
 from tests.passes.zoo import Net, as_buffer
 from tests.pruning.zeroing import random_plan, zeroed
@@ -116,7 +116,7 @@ def test_layers_that_do_not_compute_what_their_class_says_are_not_understood(cha
         change(model)
         by_hook = "forward" not in vars(model)
         reason = "hooks are not read; wrap it" if by_hook else "forward .* put it into a class"
-        with pytest.raises(TraceError, match=f"Sequential: .*{reason}"):
+        with pytest.raises(ReadError, match=f"Sequential: .*{reason}"):
             groups_of(model)
         if by_hook:
             assert "roll" in [node.target for node in groups_of(nn.Sequential(model)).nodes]
@@ -301,7 +301,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("model", "example", "message"), REFUSED)
 def test_networks_that_cannot_be_read_are_refused(model, example, message):
-    with pytest.raises(TraceError, match=message):
+    with pytest.raises(ReadError, match=message):
         channel_groups(model, example)
 
 
