@@ -279,13 +279,19 @@ def numbers(page, index=0):
     return json.loads(page.locator(".course-figure").nth(index).get_attribute("data-numbers"))
 
 
+def words(page):
+    """All that a figure says, on the axes too."""
+    return page.locator(".live").text_content()
+
+
 def take(browser, name):
-    """The figure as a PNG of few colours; the numbers that it shows go along."""
+    """The figure as a PNG of few colours; the numbers and words that it shows go along."""
     page = browser.new_page(viewport={"width": WIDTH + 24, "height": 900}, device_scale_factor=1.25)
     page.set_content(document(name, "light"))
     picture = Image.open(io.BytesIO(page.locator(".course-figure").screenshot()))
     about = PngInfo()
     about.add_text("numbers", json.dumps(numbers(page)))
+    about.add_text("words", json.dumps(words(page)))
     still = FOLDER / f"{name}.png"
     few = picture.convert("RGB").quantize(16, dither=Image.Dither.NONE)
     few.save(still, optimize=True, pnginfo=about)

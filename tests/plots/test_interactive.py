@@ -82,12 +82,13 @@ def test_a_figure_is_drawn_read_aloud_and_large_enough_to_touch(play, name):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_the_picture_that_stands_in_shows_the_same_numbers(play, name):
+def test_the_picture_that_stands_in_shows_the_same_numbers_and_words(play, name):
     page = play(name)
     page.set_viewport_size({"width": playable.WIDTH + 24, "height": 900})
-    about = json.loads(Image.open(FOLDER / f"{name}.png").text["numbers"])
+    about = {key: json.loads(text) for key, text in Image.open(FOLDER / f"{name}.png").text.items()}
     for key, value in numbers(page).items():
-        assert value == pytest.approx(about[key]), f"take it again: {playable.__doc__}"
+        assert value == pytest.approx(about["numbers"][key]), f"take it again: {playable.__doc__}"
+    assert playable.words(page) == about["words"], f"take it again: {playable.__doc__}"
 
 
 @pytest.mark.parametrize("name", FIGURES)
