@@ -85,7 +85,7 @@ ITEMS = (
         mistakes=(
             Mistake(
                 "You look for the largest number in each column, which gives one answer per "
-                "class. The scores of one image stand in a row.",
+                "class. The scores of one image are in one row.",
                 wrong="argmax(0)",
                 right="argmax(1)",
             ),

@@ -338,8 +338,7 @@ ITEMS = (
         hint="Go through graph.nodes and count node.op; ops that do not occur have no entry.",
         mistakes=(
             Mistake(
-                "You count the names of the nodes. What kind of node it is stands in its "
-                "attribute op.",
+                "You count the names of the nodes. The kind of a node is in `node.op`.",
                 wrong="node.name",
                 right="node.op",
             ),
@@ -441,7 +440,7 @@ ITEMS = (
                 right="{a_pass.name}{ran}",
             ),
             Mistake(
-                "A graph whose nodes stand in the wrong order gets past you. Let lint look at it "
+                "A graph whose nodes are in the wrong order gets past you. Let lint look at it "
                 "before you recompile.",
                 wrong="",
                 right="                graph_module.graph.lint()\n",
