@@ -157,7 +157,7 @@ ITEMS = (
                 right=" and len(source.users) == 1",
             ),
             Mistake(
-                "What the ReLU reads may be any node. It must be the call of a convolution.",
+                "You accept any node before the ReLU. It must be the call of a convolution.",
                 wrong="",
                 right="is_conv and ",
             ),
@@ -168,7 +168,7 @@ ITEMS = (
                 right="len(source.users)",
             ),
             Mistake(
-                "You return the names of the convolutions. Those of the ReLUs are wanted.",
+                "You return the names of the convolutions. Return those of the ReLUs.",
                 wrong="source.name",
                 right="node.name",
             ),

@@ -310,8 +310,8 @@ ITEMS = (
                 "return any(start in out and end in group for start, end in edges)",
             ),
             Mistake(
-                "You find a way back in every graph. An edge between two nodes of the group is "
-                "none: begin with the nodes outside that read from it.",
+                "You find a way back in every graph. An edge inside the group is not a way back. "
+                "Start from the outside nodes that read from the group.",
                 wrong="",
                 right=" and end not in group",
             ),

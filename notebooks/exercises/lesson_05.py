@@ -190,8 +190,8 @@ ITEMS = (
                 right="kernel**2",
             ),
             Mistake(
-                "Yours is twice as much: a multiplication and its addition count as one "
-                "multiply-add here.",
+                "Your count is twice what it should be: a multiplication and its addition count as "
+                "one multiply-add here.",
                 wrong="return 2 * ",
                 right="return ",
             ),
@@ -329,8 +329,8 @@ ITEMS = (
                 right="decay * old + (1 - decay) * new",
             ),
             Mistake(
-                "You average the counter as well. A whole number is taken over as it is now: ask "
-                "each tensor whether it is floating point.",
+                "You average the counter as well. Copy integers from current: ask each tensor "
+                "whether it is floating point.",
                 wrong="True",
                 right="old.is_floating_point()",
             ),
