@@ -247,8 +247,8 @@ ITEMS = (
                 right=".abs()",
             ),
             Mistake(
-                "You return the strongest filters. The weakest are wanted, which have the "
-                "smallest sums.",
+                "You return the strongest filters. Return the weakest, those with the smallest "
+                "sums.",
                 wrong="argsort(descending=True)",
                 right="argsort()",
             ),
@@ -292,8 +292,8 @@ ITEMS = (
                 right=".abs()",
             ),
             Mistake(
-                "You add up slopes. To remove a weight moves it by its own value, so each slope "
-                "is multiplied by its weight.",
+                "You add up slopes. Removing a weight moves it by its own value, so multiply each "
+                "slope by its weight.",
                 wrong="slopes",
                 right="W * slopes",
             ),

@@ -193,8 +193,8 @@ ITEMS = (
                 right="p * (p / q)",
             ),
             Mistake(
-                "The answers are not softened. Divide both logits by the temperature before the "
-                "softmax.",
+                "The answers are not softened. Divide the scores of both by the temperature before "
+                "the softmax.",
                 wrong="p, q = teacher.softmax(1), student.softmax(1)\n"
                 "return temperature**2 * (p * (p / q).log()).sum(1).mean()",
             ),
