@@ -444,12 +444,12 @@ ITEMS = (
                 right="bits) - values)",
             ),
             Mistake(
-                "You compare the largest errors. The mean of the squares is wanted.",
+                "You compare the largest errors. Compare the means of the squared errors.",
                 wrong=".abs().max()",
                 right=".square().mean()",
             ),
             Mistake(
-                "You return the range with the largest error. The least is wanted.",
+                "You return the range with the largest error. Return the one with the least.",
                 wrong="return max(",
                 right="return min(",
             ),

@@ -447,8 +447,7 @@ ITEMS = (
         "rounded up to whole bytes, and 'little'.",
         mistakes=(
             Mistake(
-                "Your bytes are in the wrong order. The lowest comes first, which is called "
-                "little.",
+                "Your bytes are in the wrong order. The lowest byte comes first: 'little'.",
                 wrong='"big"',
                 right='"little"',
             ),

@@ -207,7 +207,7 @@ ITEMS = (
                 right="x.std((0, 2, 3))",
             ),
             Mistake(
-                "Part 1 is a standard deviation. Yours is the variance, its square.",
+                "Your second list holds variances. It should hold standard deviations.",
                 wrong="x.var(",
                 right="x.std(",
             ),
