@@ -3,10 +3,92 @@
 The learner's functions get a traced network; the oracles know how it was put together.
 """
 
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from exercise_inputs import between
+from torch import nn
 
 from helpers.checks.specification import Case, Item, Mistake
+from helpers.graphs.tracing import trace
+
+# What each step does, the name of its node, and whether it gives its operand back (if that has the
+# type of the result).
+STEPS = {
+    "x * 1": (lambda x: x * 1, "mul", True),
+    "1 * x": (lambda x: 1 * x, "mul", True),
+    "x * 1.0": (lambda x: x * 1.0, "mul", True),
+    "x * 2": (lambda x: x * 2, "mul", False),
+    "x * 0": (lambda x: x * 0, "mul", False),
+    "x * x": (lambda x: x * x, "mul", False),
+    "x + 0": (lambda x: x + 0, "add", True),
+    "0 + x": (lambda x: 0 + x, "add", True),
+    "x + 0.0": (lambda x: x + 0.0, "add", True),
+    "x + 1": (lambda x: x + 1, "add", False),
+    "x - 0": (lambda x: x - 0, "sub", True),
+    "0 - x": (lambda x: 0 - x, "sub", False),
+    "x - 1": (lambda x: x - 1, "sub", False),
+    "x / 1": (lambda x: x / 1, "truediv", True),
+    "1 / x": (lambda x: 1 / x, "truediv", False),
+    "neg": (torch.neg, "neg", False),
+}
+
+
+class Row(nn.Module):
+    """Steps one after the other."""
+
+    def __init__(self, steps: list[str]):
+        super().__init__()
+        self.steps = steps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Take them."""
+        for step in self.steps:
+            x = STEPS[step][0](x)
+        return x
+
+
+def identity_cases(rng: torch.Generator) -> list[Case]:
+    """Every step that changes nothing, between others; floats and whole numbers."""
+    whole = ["x * 1", "x * 1.0", "x + 0.0", "x * 1"]
+    cases = {
+        "sums and products": ["x * 1", "neg", "x + 0", "x * 2", "x - 0", "x + 1"],
+        "numbers in front": ["1 * x", "0 + x", "0 - x", "1 / x"],
+        "two in a row": ["x + 1", "x / 1", "x * 1", "x * x"],
+        "a factor of 0, and a 1 that is added": ["x * 0", "x - 1", "x + 1", "x + 0.0"],
+    }
+    order = [list(STEPS)[at] for at in torch.randperm(len(STEPS), generator=rng)]
+    cases["everything, in some order"] = order
+    made = [Case(label, {"steps": steps, "type": "float"}) for label, steps in cases.items()]
+    made.append(Case("whole numbers, which 1.0 makes floats", {"steps": whole, "type": "int"}))
+    return [*made, Case("whole numbers, divided", {"steps": ["x / 1", "x / 1"], "type": "int"})]
+
+
+def run_identities(student: Mapping[str, Any], inputs: dict) -> dict:
+    """Hand over the traced network; names in place of nodes."""
+    x = torch.arange(1, 4, dtype=getattr(torch, inputs["type"]))
+    graph_module = trace(Row(inputs["steps"]).eval(), (x,), "fx")
+    return {str(node): str(kept) for node, kept in student["identities"](graph_module).items()}
+
+
+def identity_oracle(inputs: dict, probe: dict) -> dict:
+    """Known from the steps: their names are counted, and the type is followed."""
+    is_float = inputs["type"] == "float"
+    count: Counter[str] = Counter()
+    found = {}
+    before = "x"
+    for step in inputs["steps"]:
+        _, name, gives_back = STEPS[step]
+        node = f"{name}_{count[name]}" if count[name] else name
+        count[name] += 1
+        becomes_float = is_float or "." in step or "/" in step
+        if gives_back and becomes_float == is_float:
+            found[node] = before
+        is_float = becomes_float
+        before = node
+    return found
 
 
 def plan_cases(rng: torch.Generator) -> list[Case]:
@@ -63,6 +145,42 @@ def plan_oracle(inputs: dict, probe: dict) -> list[int]:
 
 
 ITEMS = (
+    Item(
+        "identities",
+        identity_cases,
+        identity_oracle,
+        run=run_identities,
+        minutes=10,
+        dots=2,
+        nudge="Which number leaves the other operand as it is, for each of the four operators?",
+        hint="Look at node.args: one operand is a number. On the left it may stand for + and * "
+        "only. Compare it with 0 or 1, and the dtypes of node.meta['val'] and of the other "
+        "operand's.",
+        mistakes=(
+            Mistake(
+                "A whole number times 1.0 becomes a float, so it is changed. Compare the types "
+                "before and after.",
+                wrong="if True:",
+                right='if node.meta["val"].dtype == kept.meta["val"].dtype:',
+            ),
+            Mistake(
+                "0 - x and 1 / x change x. A number on the left counts only for sums and products.",
+                wrong="if not isinstance(kept, fx.Node):",
+                right="if swaps and not isinstance(kept, fx.Node):",
+            ),
+            Mistake(
+                "You only find numbers on the right. 1 * x gives x back as well.",
+                wrong="pass",
+                right="kept, number = number, kept",
+            ),
+            Mistake(
+                "You take 1 for every operator, but x + 1 is not x. For sums and differences it "
+                "is 0.",
+                wrong="number == 1",
+                right="number == NEUTRAL[node.target]",
+            ),
+        ),
+    ),
     Item(
         "place_buffers",
         plan_cases,

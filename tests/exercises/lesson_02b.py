@@ -11,7 +11,50 @@ for size, first, last in buffers:
 return offsets
 """
 
+BY_CASES = """
+found = {}
+for node in graph_module.graph.nodes:
+    if node.op != 'call_function':
+        continue
+    sides = list(node.args)
+    for at, side in enumerate(sides):
+        other = sides[1 - at] if len(sides) == 2 else None
+        if not isinstance(side, (int, float)) or not isinstance(other, fx.Node):
+            continue
+        sum_or_product = node.target in (operator.add, operator.mul)
+        if at == 0 and not sum_or_product:
+            continue
+        neutral = 0 if node.target in (operator.add, operator.sub) else 1
+        if side == neutral and other.meta['val'].dtype == node.meta['val'].dtype:
+            found[node] = other
+return found
+"""
+
 ANSWERS = {
+    "identities": {
+        "right": [("found[node] = other", "found[node.name] = str(other)")],
+        "wrong": [
+            ("side == neutral", "side == 1"),
+            ("side == neutral", "side == 0"),
+            ("side == neutral", "side in (0, 1)"),
+            (" and other.meta['val'].dtype == node.meta['val'].dtype", ""),
+            (
+                "other.meta['val'].dtype == node.meta['val'].dtype",
+                "node.meta['val'].dtype == torch.float32",
+            ),
+            ("if at == 0 and not sum_or_product", "if at == 0"),
+            ("        if at == 0 and not sum_or_product:\n            continue\n", ""),
+            ("(operator.add, operator.mul)", "(operator.add, operator.sub, operator.mul)"),
+            ("(operator.add, operator.mul)", "(operator.mul,)"),
+            ("(int, float)", "int"),
+            ("(operator.add, operator.sub)", "(operator.add,)"),
+            ("found[node] = other", "found[other] = node"),
+            ("found[node] = other", "found[node] = found.get(other, other)"),
+            ("return found", "return list(found)"),
+            "return {}",
+        ],
+        "base": BY_CASES,
+    },
     "place_buffers": {
         "right": [("return offsets", "return torch.tensor(offsets)")],
         "wrong": [
@@ -49,6 +92,13 @@ ANSWERS = {
 }
 
 TRIALS = {
+    "identities": [
+        ("type|float", ('if node.meta["val"].dtype == kept.meta["val"].dtype:', "if True:")),
+        ("0 - x|left|change", ("if swaps and not", "if not")),
+        ("right|1 \\* x|left", ("kept, number = number, kept", "pass")),
+        ("0|sum|difference", ("number == NEUTRAL[node.target]", "number == 1")),
+        ("number|operand|args", "return {}"),
+    ],
     "place_buffers": [
         ("alive|same time|overlap", ("if begin <= last and first <= end", "if True")),
         (
