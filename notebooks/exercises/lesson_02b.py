@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from exercise_inputs import between
-from torch import nn
+from torch import fx, nn
 
 from helpers.checks.specification import Case, Item, Mistake
 from helpers.graphs.tracing import trace
@@ -67,10 +67,13 @@ def identity_cases(rng: torch.Generator) -> list[Case]:
 
 
 def run_identities(student: Mapping[str, Any], inputs: dict) -> dict:
-    """Hand over the traced network; names in place of nodes."""
+    """Hand over the traced network; of the nodes that come back, take the names."""
     x = torch.arange(1, 4, dtype=getattr(torch, inputs["type"]))
     graph_module = trace(Row(inputs["steps"]).eval(), (x,), "fx")
-    return {str(node): str(kept) for node, kept in student["identities"](graph_module).items()}
+    found = student["identities"](graph_module)
+    if not all(isinstance(node, fx.Node) for pair in found.items() for node in pair):
+        raise ValueError("return a dictionary of nodes: the keys and values are not all nodes")
+    return {str(node): str(kept) for node, kept in found.items()}
 
 
 def identity_oracle(inputs: dict, probe: dict) -> dict:
@@ -153,13 +156,13 @@ ITEMS = (
         minutes=10,
         dots=2,
         nudge="Which number leaves the other operand as it is, for each of the four operators?",
-        hint="Look at node.args: one operand is a number. On the left it may stand for + and * "
-        "only. Compare it with 0 or 1, and the dtypes of node.meta['val'] and of the other "
-        "operand's.",
+        hint="Look at node.args: one operand must be a number, and on the left only for + and *. "
+        "Compare it with 0 (+, -) or 1 (*, /). Then compare the dtype of node.meta['val'] with "
+        "that of the other operand's meta['val'].",
         mistakes=(
             Mistake(
-                "A whole number times 1.0 becomes a float, so it is changed. Compare the types "
-                "before and after.",
+                "A whole number times 1.0, or divided by 1, becomes a float, so it is changed. "
+                "Compare the types before and after.",
                 wrong="if True:",
                 right='if node.meta["val"].dtype == kept.meta["val"].dtype:',
             ),
@@ -172,6 +175,12 @@ ITEMS = (
                 "You only find numbers on the right. 1 * x gives x back as well.",
                 wrong="pass",
                 right="kept, number = number, kept",
+            ),
+            Mistake(
+                "Where two such nodes follow each other, you skip one. Each gives back its own "
+                "operand, also if that is a node which changes nothing.",
+                wrong="found[node] = found.get(kept, kept)",
+                right="found[node] = kept",
             ),
             Mistake(
                 "You take 1 for every operator, but x + 1 is not x. For sums and differences it "

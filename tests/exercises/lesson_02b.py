@@ -32,7 +32,7 @@ return found
 
 ANSWERS = {
     "identities": {
-        "right": [("found[node] = other", "found[node.name] = str(other)")],
+        "right": [("(operator.add, operator.mul)", "{operator.add, operator.mul}")],
         "wrong": [
             ("side == neutral", "side == 1"),
             ("side == neutral", "side == 0"),
@@ -49,6 +49,8 @@ ANSWERS = {
             ("(int, float)", "int"),
             ("(operator.add, operator.sub)", "(operator.add,)"),
             ("found[node] = other", "found[other] = node"),
+            ("found[node] = other", "found[node.name] = other.name"),
+            ("found[node] = other", "found[node] = other.name"),
             ("found[node] = other", "found[node] = found.get(other, other)"),
             ("return found", "return list(found)"),
             "return {}",
@@ -97,6 +99,7 @@ TRIALS = {
         ("0 - x|left|change", ("if swaps and not", "if not")),
         ("right|1 \\* x|left", ("kept, number = number, kept", "pass")),
         ("0|sum|difference", ("number == NEUTRAL[node.target]", "number == 1")),
+        ("skip|own operand", ("found[node] = kept", "found[node] = found.get(kept, kept)")),
         ("number|operand|args", "return {}"),
     ],
     "place_buffers": [

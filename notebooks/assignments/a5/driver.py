@@ -171,10 +171,14 @@ def _layer_of(node, graph_module):
     return {"kind": kinds[target]}
 
 
+def network_file():
+    """Where the network lies, or None; a cell may have changed the folder."""
+    return next((path for path in (Path(FILE), FOLDER / FILE) if path.exists()), None)
+
+
 def run_network(student, inputs):
     """Restore the network from the file that was handed in."""
-    # A cell may have changed the folder.
-    file = next((path for path in (Path(FILE), FOLDER / FILE) if path.exists()), None)
+    file = network_file()
     if file is None:
         with contextlib.suppress(LookupError):  # an untouched exercise says that it is not done yet
             student["restore"]({})
@@ -214,7 +218,7 @@ def score_network(expected, observed, submitted_bytes=None):
     size, at_home = submitted_bytes, ""
     if size is None:
         code = saved_code_bytes()
-        size = Path(FILE).stat().st_size + len(FILE) + code
+        size = network_file().stat().st_size + len(FILE) + code
         at_home = f" ({code:,} of these bytes are code in {NOTEBOOK}, as you saved it last;"
         at_home += " other files of your own will count, too)"
     if not isinstance(observed, torch.Tensor) or observed.shape != expected.shape:
