@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from time import monotonic
 
-from course.commands import add
+from course.commands import add, options
 from course.grading import (
     answers,
     collect,
@@ -23,18 +23,27 @@ from course.grading.classroom import DEFAULT, Classroom, ClassroomError, NotRead
 from course.grading.course import Exercise
 from course.grading.noteworthy import late_or_not, noteworthy, strays, unsettled
 
+
+def share(word: str) -> float:
+    """A number from 0 to 1, such as 0.6, which is 60 percent."""
+    if not 0 <= float(word) <= 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a number from 0 to 1")
+    return float(word)
+
+
 GRADING = {
-    "--workers": (int, "submissions at a time, by default one per core"),
-    "--unsafe": (False, "grade without the box; stamps every result"),
+    "--workers": (options.positive, "submissions at a time, by default one per core"),
+    "--unsafe": (False, "run students' code without the box; every result is stamped"),
     "--scheduler": (str, "grade on the workers of the Dask cluster at this address"),
 }
 ONE_ITEM = {"--item": (str, "grade this item alone again; the marks of the others stay")}
+NEW = {"--new": (False, "make the class folder if it is not there yet")}
 PSEUDONYMS = {"--pseudonyms": (False, "replace the students' names")}
 SYSTEMS = {"--for": (str, "write what this system reads", ("moodle", "canvas"))}
 COMMANDS = {
     "release": (
         "make the student bundles",
-        {"--edition": (False, "the whole course, without what is secret")},
+        {"--edition": (False, "one zip file of the whole course, without solutions and graders")},
     ),
     "collect": (
         "bring in what was handed in",
@@ -46,10 +55,10 @@ COMMANDS = {
     "stats": ("draw how the class did", PSEUDONYMS),
     "similarity": (
         "show hand-ins that resemble each other",
-        {"--threshold": (0.6, "share in common")},
+        {"--threshold": ((share, 0.6), "share in common, from 0 to 1")},
     ),
     "gradescope": ("make an autograder for Gradescope", {}),
-    "demo": ("make a small class, then do most of the above with it", GRADING),
+    "demo": ("try most of the above on a made-up class", GRADING),
 }
 TOGETHER = (
     "release",
@@ -70,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         }
         add(
             command,
-            folder | settings | {"--new": (False, "make the class folder if it is not there yet")},
+            folder | settings | (NEW if name in ("release", "collect") else {}),
         )
         if name == "demo":
             command.set_defaults(
@@ -93,8 +102,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _open(args: argparse.Namespace) -> Classroom:
-    """Open the class; a new one is made only on purpose, for a mistyped name would mean another
-    secret.
+    """Open the class; only --new makes one: a mistyped folder would get another secret, and so
+    other hidden inputs.
     """
     room = Classroom(args.folder.resolve())
     if args.grade_command == "demo":
@@ -102,16 +111,19 @@ def _open(args: argparse.Namespace) -> Classroom:
             raise ClassroomError(
                 f"{room.folder} is a real class; give the demonstration a --folder of its own"
             )
-    elif not room.exists and not args.new:
+    elif not room.exists and not getattr(args, "new", False):
         raise ClassroomError(
-            f"there is no class in {room.folder}. Correct --folder, or add --new to make one"
+            f"there is no class in {room.folder}. Correct --folder; `grade release --new` makes one"
         )
-    return Classroom.open(args.folder)
+    Classroom.open(args.folder)
+    if args.grade_command == "demo":
+        (room.folder / "demo").touch()
+    return room
 
 
 def _do(name: str, room: Classroom, args: argparse.Namespace) -> Iterable:
-    """Do one thing for the assignments that were named; else for all, which after the release means
-    those released.
+    """Carry out a command for the named assignments; without names for those released, or, as
+    `release`, for all.
     """
     every = [
         one
@@ -121,7 +133,7 @@ def _do(name: str, room: Classroom, args: argparse.Namespace) -> Iterable:
     names, source = args.assignment or every, getattr(args, "source", None)
     if getattr(args, "item", None) and len(names) != 1:
         raise ClassroomError(
-            "--item is of one assignment: name it, such as `grade run a1 --item ...`"
+            "--item is for one assignment: name it, such as `grade run a1 --item ...`"
         )
     if not names:
         raise ClassroomError(f"nothing was released to {room.folder}: run `grade release` first")
@@ -141,7 +153,6 @@ def _do(name: str, room: Classroom, args: argparse.Namespace) -> Iterable:
 
 
 def _demo(room: Classroom, args: argparse.Namespace, *exercises: Exercise) -> Iterable:
-    (room.folder / "demo").touch()
     yield from _do("release", room, args)
     answers.make_class(room, *exercises)
     told: list = []
@@ -166,7 +177,7 @@ def _collect(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> I
     late = [
         s
         for s in students
-        if rules.penalty(name, collect.arrival(room, name, s), 1, *people[s].lateness(name)) > 0
+        if rules.days_late(name, collect.arrival(room, name, s), *people[s].lateness(name))
     ]
     who = f" ({', '.join(late[:10])}{', ...' * (len(late) > 10)})" * bool(late)
     yield (

@@ -30,9 +30,7 @@ class Limits:
     Memory and processor time are counted per process and for the whole box.
     """
 
-    wall_seconds: float = (
-        240.0  # without the time that the box waited for a processor that others kept busy
-    )
+    wall_seconds: float = 240.0  # not counting the time that the box waited for a processor
     cpu_seconds: int = 90
     total_cpu_seconds: float = 180.0
     process_bytes: int = 2048 * MIB
@@ -46,7 +44,7 @@ class Limits:
     result_bytes: int = 64 * MIB
 
     def times(self, number: float) -> "Limits":
-        """For a box that does the work of so many, one after the other."""
+        """Limits for a box that serves so many hand-ins in turn."""
         each = ("wall_seconds", "total_cpu_seconds", "printed_bytes", "result_bytes")
         return replace(self, **{name: number * getattr(self, name) for name in each})
 
@@ -132,7 +130,7 @@ def _environment(home: str) -> dict[str, str]:
 def run(job: Path, limits: Limits, boxed: bool = True, container: bool = False) -> BoxResult:
     """Run a job folder, all of which can be read, and return what it sent.
 
-    Unboxed has but the kernel's limits; in a throw-away container the job takes on another user.
+    Unboxed, only the kernel's limits hold; in a throw-away container the job becomes another user.
     """
     if boxed and not container:
         machine.require(boxed)
@@ -190,7 +188,7 @@ def _drain(process: subprocess.Popen, limits: Limits) -> tuple[bytes, bytes, str
                 waited |= used.waited_seconds
                 ran = ran if used.stopped else now
                 if now - ran > STOPPED_SECONDS:
-                    return bytes(results), bytes(printed), "it stopped its own processes"
+                    return bytes(results), bytes(printed), "it suspended its own processes"
                 if problem := _overstepped(used, now - start - sum(waited.values()), limits):
                     return bytes(results), bytes(printed), problem
     return bytes(results), bytes(printed), ""

@@ -1,5 +1,4 @@
-"""The class folder: where one class's released, submitted and graded work lives, never inside the
-repository.
+"""The class folder: where one class's released, submitted and graded work lives, never committed.
 
 released/<assignment>/      what students get, and <assignment>.zip
 incoming/                   what the learning-management system delivered, before `collect`
@@ -38,12 +37,12 @@ DEFAULT = Path("build/grading")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 
 SETTINGS = """\
-# Rules of this class. Z means UTC, +01:00 in its place your time zone; an assignment without
-# `due` has no deadline.
+# Rules of this class. Z means UTC; write your own offset, such as +01:00, in its place. An
+# assignment without a line below [due] has no deadline.
 resubmission = "last"        # which of several hand-ins counts: "last" or "first"
 late_percent_per_day = 10    # taken from the points earned, for each day begun
-late_days = 5                # after so many days nothing is left
-anonymous = false            # true: who reads answers sees no names; set before the first `run`
+late_days = 5                # later than this nothing is earned
+anonymous = false            # true: markers see no names; set before the first `run`
 
 [due]
 # a1 = 2030-01-31T23:59:00Z
@@ -56,7 +55,7 @@ class ClassroomError(ValueError):
 
 
 class NotReadyError(ClassroomError):
-    """Of an assignment there is nothing yet to work on."""
+    """An assignment has nothing to work on yet."""
 
 
 @dataclass(frozen=True)
@@ -69,22 +68,27 @@ class Rules:
     due: dict[str, datetime]
     anonymous: bool = False
 
-    def penalty(
+    def days_late(
         self,
         assignment: str,
         arrived: datetime,
-        points: float,
         extra_days: float = 0.0,
         late_days: float | None = None,
-    ) -> float:
-        """Points lost by arriving late; `late_days`, if given, counts instead of dates;
-        `extra_days` of either are free.
+    ) -> int:
+        """Days begun after the deadline; `late_days`, if given, counts instead of dates; the
+        first `extra_days` cost nothing in either case.
         """
         if late_days is None:
             due = self.due.get(assignment, arrived)
             late_days = (arrived - due) / timedelta(days=1)
         charged = round(late_days - extra_days, 9)  # 4.4 - 1.4 is a little more than 3
-        days = max(0, math.ceil(charged))  # each day begun counts
+        return max(0, math.ceil(charged))
+
+    def penalty(
+        self, assignment: str, arrived: datetime, points: float, *lateness: float | None
+    ) -> float:
+        """Points lost by arriving late."""
+        days = self.days_late(assignment, arrived, *lateness)
         return round(
             points
             * (1.0 if days > self.late_days else min(1.0, days * self.late_percent_per_day / 100)),
@@ -102,14 +106,19 @@ class Classroom:
     def open(cls, folder: str | Path = DEFAULT) -> "Classroom":
         """Open a class folder; make it, with settings and a secret, if it is not there yet."""
         room = cls(Path(folder).resolve())
+        if re.search("[?%]", str(room.folder)):
+            raise ClassroomError(
+                f"{room.folder}: a gradebook cannot lie below a name with ? or %; choose another"
+                " --folder"
+            )
+        # Marks and hand-ins are for nobody else's eyes. A folder that is there may be shared.
+        room.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in ("released", "incoming", "submitted", "results"):
-            (room.folder / name).mkdir(parents=True, exist_ok=True)
+            (room.folder / name).mkdir(exist_ok=True)
         if not room.settings.exists():
             write(room.settings, SETTINGS)
         if not room.exists:
-            before = os.umask(0o077)  # for nobody else's eyes, not even while it is written
-            write(room.folder / "secret", secrets.token_hex(32))
-            os.umask(before)
+            write_private(room.folder / "secret", secrets.token_hex(32))
         return room
 
     @property
@@ -132,7 +141,7 @@ class Classroom:
                 file.seek(0)
                 holder = file.read().strip()
                 raise ClassroomError(
-                    f"{self.folder} is in use by {holder}; wait for it, or end it"
+                    f"{self.folder} is in use by {holder}: wait until it has finished"
                 ) from None
             file.truncate(0)
             file.write(
@@ -184,13 +193,10 @@ class Classroom:
             if not isinstance(values["anonymous"], bool):
                 raise ValueError(f"anonymous is {values['anonymous']!r}; use true or false")
             due = {name: _moment(when) for name, when in values["due"].items()}
-            return Rules(
-                values["resubmission"],
-                float(values["late_percent_per_day"]),
-                float(values["late_days"]),
-                due,
-                values["anonymous"],
-            )
+            late = [float(values[name]) for name in ("late_percent_per_day", "late_days")]
+            if not all(number >= 0 for number in late):
+                raise ValueError("late_percent_per_day and late_days must be 0 or more")
+            return Rules(values["resubmission"], *late, due, values["anonymous"])
         except (
             AttributeError,
             TypeError,
@@ -226,12 +232,15 @@ class Classroom:
 
 
 def _moment(when: Any) -> datetime:
-    """A deadline: a time, in UTC unless it says otherwise, or a day, which means its end."""
-    if not isinstance(when, date):  # of which datetime is one
-        raise ValueError(f"{when!r} is no deadline; write 2030-01-31T23:59:00Z, without quotes")
-    if not isinstance(when, datetime):
-        when = datetime.combine(when, time(23, 59, 59))
-    return when.replace(tzinfo=when.tzinfo or UTC)
+    """A deadline: a time with its offset from UTC, or a day, which means its end in UTC."""
+    if isinstance(when, datetime) and when.tzinfo:
+        return when
+    if isinstance(when, datetime) or not isinstance(when, date):
+        raise ValueError(
+            f"{when!s} is no deadline; write 2030-01-31T23:59:00Z (Z for UTC, or your own +01:00),"
+            " without quotes"
+        )
+    return datetime.combine(when, time(23, 59, 59), UTC)
 
 
 def checked_name(student: str) -> str:
@@ -249,8 +258,8 @@ def pseudonym(room: Classroom, student: str) -> str:
 
 
 def name_of(words: str) -> str:
-    """The name under which a student is known: as given where it can name a folder, else made of it
-    alone.
+    """The name under which a student is known: the given one where a folder can have it, else a
+    plain form of it with a digest.
     """
     words = unicodedata.normalize("NFC", words)
     if NAME.fullmatch(words):
@@ -263,7 +272,7 @@ def name_of(words: str) -> str:
 def write_table(
     path: Path, header: list[str], rows: Iterable[Iterable], encoding: str = "utf-8"
 ) -> Path:
-    """Write a CSV file that harms no spreadsheet, where formulas would be computed.
+    """Write a CSV file in which no spreadsheet takes a cell for a formula.
 
     Excel reads "utf-8-sig" best.
     """
@@ -276,6 +285,13 @@ def write_table(
         csv.writer(text, lineterminator="\r\n").writerow(cells)
     write(path, text.getvalue().encode(encoding, "backslashreplace"))
     return path
+
+
+def write_private(path: Path, text: str | bytes) -> None:
+    """Write a file that nobody else can read, not even while it is written."""
+    before = os.umask(0o077)
+    write(path, text)
+    os.umask(before)
 
 
 def write(path: Path, text: str | bytes) -> None:

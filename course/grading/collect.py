@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from course.grading import course, machine, roster
+from course.grading import machine, roster
 from course.grading.classroom import Classroom, NotReadyError, write, write_table
 from course.grading.handed_in import (
     NOT_HANDED_IN,
+    OF_SEVERAL,
+    UNREADABLE,
     IntakeError,
     cells_of,
     files_below,
@@ -29,9 +31,6 @@ from course.grading.handed_in import (
 )
 
 GRADESCOPES_LIST = "submission_metadata.yml"  # lies in its export, beside the folders of students
-UNREADABLE = (  # lies in the folder of a submission of which nothing could be read, and says why
-    ".unreadable"
-)
 
 
 @dataclass
@@ -46,6 +45,12 @@ class HandIn:
     remark: str = ""
     damage: str = ""  # why nothing of its notebook can be graded
 
+    @property
+    def in_time(self) -> bool:
+        """Whether Canvas, whose files have the date of the download, calls it in time."""
+        match = roster.CANVAS.fullmatch(self.paths[0].name)
+        return bool(match and not match["late"])
+
 
 def collect(room: Classroom, assignment: str, source: Path | None = None) -> list[HandIn]:
     """Copy submissions into the class, by its rule of resubmission.
@@ -59,8 +64,11 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
             f"{source} is not a folder; put one folder, notebook or zip file per student there"
         )
     first = room.rules.resubmission == "first"
-    no_hand_in = (".", "__MACOSX", GRADESCOPES_LIST)
-    entries = [path for path in source.iterdir() if not path.name.startswith(no_hand_in)]
+    entries = [
+        path
+        for path in source.iterdir()
+        if not NOT_HANDED_IN.search(path.name) and path.name != GRADESCOPES_LIST
+    ]
     named, parts = roster.students(entries, roster.read(room)), {}
     age, lost = {path: path.lstat().st_mtime for path in entries}, {}
     # Of two files of one name the newer counts; Canvas calls it a1-1.ipynb, the next a1-2.ipynb.
@@ -73,8 +81,8 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
         together = name in group and age[path] - age[group[name]] < 60
         if together and name != f"{assignment}.ipynb":
             lost[named[path][0]] = (
-                f"{path.name} counts, and {group[name].name} does not. Are both needed, rename one;"
-                " is the other one meant, delete this one; then collect again"
+                f"{path.name} counts, and {group[name].name} does not. If both are needed, rename"
+                " one; if the other one is meant, delete this one; then collect again"
             )
         group[name] = path
     hand_ins = sorted(sorted(group.values()) for group in parts.values())
@@ -84,9 +92,13 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
     for student in dict.fromkeys(hand_in.student for hand_in in found if hand_in.student):
         several = [hand_in for hand_in in found if hand_in.student == student]
         several.sort(key=lambda hand_in: hand_in.arrived, reverse=not first)
+        # One that earns nothing counts where there is no other.
         several.sort(
-            key=lambda hand_in: bool(hand_in.damage)
-        )  # such a one counts where there is no other
+            key=lambda one: (
+                bool(one.damage),
+                _is_worthless(room, assignment, student, one.arrived, one.in_time),
+            )
+        )
         for counts in several:
             _take(room, assignment, counts, first)
             if counts.became in ("collected", "unchanged"):
@@ -138,8 +150,14 @@ def _look_at(assignment: str, paths: list[Path], student: str, remark: str) -> H
             if not NOT_HANDED_IN.search(file.relative_to(path).as_posix())
         ]
         times = [part.lstat().st_mtime for part in inside or paths]
-        hand_in.arrived, hand_in.student = datetime.fromtimestamp(max(times), UTC), student
-        hand_in.damage = _damage(paths, assignment)
+        hand_in.arrived = datetime.fromtimestamp(max(times), UTC)
+        files, problems = files_of(paths, assignment)
+        if OF_SEVERAL in problems:
+            hand_in.remark = OF_SEVERAL
+        elif student == assignment:
+            hand_in.remark = "it is named like the assignment: give it the name of its student"
+        else:
+            hand_in.student, hand_in.damage = student, _damage(files, assignment)
     except (OSError, ValueError, OverflowError, RecursionError) as problem:
         hand_in.remark = f"it cannot be read ({problem}); correct its permissions or its date"
     return hand_in
@@ -151,19 +169,16 @@ def _joined(*remarks: str) -> str:
 
 def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> None:
     """Copy a hand-in, unless what is there already counts."""
-    target, match = (
-        room.submission(hand_in.student, assignment),
-        roster.CANVAS.fullmatch(hand_in.paths[0].name),
-    )
-    if match:
+    target, in_time = room.submission(hand_in.student, assignment), hand_in.in_time
+    if match := roster.CANVAS.fullmatch(hand_in.paths[0].name):
         write(
             target.parent / f"{roster.NUMBER}{match['number']}", ""
         )  # by which the class list finds the student
-    usable, in_time = any(target.glob("*.ipynb")), bool(match and not match["late"])
+    usable = any(target.glob("*.ipynb"))
     files, problems = files_of(hand_in.paths, assignment)
     readable, sound_before = (
         f"{assignment}.ipynb" in files,
-        usable and not _damage([target], assignment),
+        usable and not _damage(files_of([target], assignment)[0], assignment),
     )
     if usable:
         hand_in.became, (before, was_in_time) = "unchanged", _noted(target)
@@ -171,11 +186,18 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
             hand_in.remark = _joined(*problems, hand_in.damage, hand_in.remark)
             _note(target, min(before, hand_in.arrived), in_time or was_in_time)
             return
-        if (first or hand_in.arrived <= before) and (sound_before or hand_in.damage):
-            why = "came first" if first else "is no older"
+        student = hand_in.student
+        too_late = _is_worthless(room, assignment, student, hand_in.arrived, in_time) and not (
+            _is_worthless(room, assignment, student, before, was_in_time)
+        )
+        older = first or hand_in.arrived <= before
+        if (older or too_late) and (sound_before or hand_in.damage):
+            why = "it came first" if first else "it is no older"
+            if not older:
+                why = "this one is so late that it earns nothing"
             where = target.relative_to(room.folder)
             how = f"if this one should count, delete {where} and collect again"
-            other = f"what was collected before counts, for it {why}; {how}"
+            other = f"what was collected before counts, for {why}; {how}"
             hand_in.remark = _joined(hand_in.remark, other)
             return
         hand_in.became = "left out"
@@ -184,9 +206,8 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
         hand_in.remark += "; the hand-in before it still counts"
         return
     hand_in.became = "collected" if readable else "unreadable"
-    files |= (
-        {} if readable else {UNREADABLE: "; ".join(problems).encode("utf-8", "replace")}
-    )  # for the student's page
+    if not readable:  # the other files are of no use, and the student's page says why
+        files = {UNREADABLE: "; ".join(problems).encode("utf-8", "replace")}
     _replace(target, files, hand_in.arrived)
     _note(target, hand_in.arrived, in_time)
     room.log(
@@ -263,20 +284,34 @@ def arrival(room: Classroom, assignment: str, student: str) -> datetime:
     """When a submission came in, in UTC; what came in time is no later than the deadline, as it
     stands now.
     """
-    arrived, in_time = _noted(room.submission(student, assignment))
-    return (
-        min(arrived, room.rules.due.get(assignment, arrived)) if in_time else arrived
-    ).astimezone(UTC)
+    noted = _noted(room.submission(student, assignment))
+    return _counted(room, assignment, *noted).astimezone(UTC)
 
 
-def remarks(room: Classroom, assignment: str) -> list[str]:
-    """What the last `collect` had to say about hand-ins that it could not take as they were."""
+def _counted(room: Classroom, assignment: str, arrived: datetime, in_time: bool) -> datetime:
+    """The date that counts of a hand-in."""
+    return min(arrived, room.rules.due.get(assignment, arrived)) if in_time else arrived
+
+
+def _is_worthless(
+    room: Classroom, assignment: str, student: str, arrived: datetime, in_time: bool
+) -> bool:
+    """Whether a hand-in of this date is so late that it earns nothing."""
+    person = roster.read(room).get(student) or roster.Listed(student)
+    counted = _counted(room, assignment, arrived, in_time)
+    return room.rules.penalty(assignment, counted, 100, *person.lateness(assignment)) == 100
+
+
+def remarks(room: Classroom, assignment: str, told: dict[str, str] | None = None) -> list[str]:
+    """What the last `collect` had to say about hand-ins that it could not take as they were, but
+    for what was told of their students already.
+    """
     rows = _table(room, assignment)
-    became = {"collected": "was collected, but", "unchanged": "changed nothing:"}
+    became = {"collected": "was collected, but", "unchanged": "is the same as before:"}
     return [
         f"{row['entry']} {became.get(row['became'], 'was ' + row['became'] + ':')} {row['remark']}"
         for row in rows
-        if row["remark"]
+        if row["remark"] and row["remark"] not in (told or {}).get(row["student"], "")
     ]
 
 
@@ -298,12 +333,12 @@ def _table(room: Classroom, assignment: str) -> list[dict[str, str]]:
     return [*csv.DictReader(text.splitlines())]
 
 
-def _damage(paths: list[Path], assignment: str) -> str:
-    """Why nothing could be graded of a hand-in, or nothing."""
-    if (notebook := files_of(paths, assignment)[0].get(f"{assignment}.ipynb")) is None:
+def _damage(files: dict[str, bytes], assignment: str) -> str:
+    """Why a hand-in with these files cannot be graded; empty if it can."""
+    if (notebook := files.get(f"{assignment}.ipynb")) is None:
         return "no notebook in it can be read"
     try:
-        require_answers(cells_of(notebook), course.answer_cells(assignment), assignment)
+        require_answers(cells_of(notebook), assignment)
     except IntakeError as problem:
         return str(problem)
     return ""

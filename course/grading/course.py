@@ -1,6 +1,8 @@
 """Find and load the assignments: for each a folder with its notebook, specification and driver."""
 
 import importlib.util
+import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,13 +53,36 @@ def load(name: str, folder: Path = FOLDER) -> Exercise:
         )
     with _loading, _beside(folder / name):
         specification = _import(folder / name / "specification.py", f"{name}_specification")
+    if (other := specification.ASSIGNMENT.name) != name:
+        raise ValueError(
+            f"{folder / name / 'specification.py'} calls its assignment {other!r}: write {name!r}"
+            " there, or rename the folder"
+        )
     return Exercise(specification.ASSIGNMENT, folder / name)
 
 
 @cache
 def answer_cells(name: str) -> set[str]:
-    """The marks of an assignment's cells for answers, which no two assignments share."""
-    return {f"{item.name}_solution" for item in load(name).assignment.items}
+    """The marks of an assignment's cells for answers, in code and in words."""
+    notebook = json.loads((FOLDER / name / f"{name}.ipynb").read_bytes())
+    marks = [cell["metadata"].get("nbgrader", {}) for cell in notebook["cells"]]
+    return {mark["grade_id"] for mark in marks if mark.get("solution")}
+
+
+def listed_files(*words: str) -> list[str]:
+    """The course's files that git tracks, or those that its words ask for, by their paths in it."""
+    root = FOLDER.parents[1]
+    listed = subprocess.run(
+        ["git", "-C", root, "ls-files", "-z", *words],
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    if listed.returncode:
+        raise ValueError(
+            f"{root} is no git repository, whose list of files is needed here: clone the course"
+        )
+    return [name for name in listed.stdout.split("\0") if (root / name).is_file()]
 
 
 @contextmanager

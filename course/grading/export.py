@@ -47,7 +47,7 @@ def export(room: Classroom, assignments: list[str], pseudonyms: bool = False) ->
     for assignment, part in marks.groupby("assignment"):
         items = list(dict.fromkeys(part["item"]))
         wide = part.pivot_table(index="student", columns="item", values="points", sort=False)[items]
-        wide["total"] = wide.sum(axis=1).clip(lower=0)
+        wide["total"] = wide.sum(axis=1).clip(lower=0).round(2)
         wide["waiting for hand grading"] = part.groupby("student")["waiting"].any()
         wide["boxed"] = part.groupby("student")["boxed"].all()
         tables[assignment] = wide.reset_index()
@@ -121,8 +121,8 @@ def _totals(room: Classroom, exercise: Exercise, remarks: list[str]) -> dict[str
         points = max(0.0, sum(row["points"] for row in rows.values()))
         found[student] = f"{points:g}" if rows and not waiting else ""
     remarks += _remark(exercise, "left empty until their written answers have been read", unread)
-    words = "left empty until you have looked again at the points given by hand, for the hand-in"
-    remarks += _remark(exercise, f"{words} changed", again)
+    words = "left empty until you look again at the points given by hand, as the hand-in changed"
+    remarks += _remark(exercise, words, again)
     return found
 
 

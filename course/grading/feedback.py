@@ -171,7 +171,7 @@ def render(room: Classroom, exercise: Exercise, student: str, result: dict, show
     """The page of one student, as text; `shown` is the name on it."""
     shown, name = shown or student, exercise.assignment.name
     for item, called in calls_of_what_is_wrong(room, exercise, student, result):
-        words = f"{' and '.join(called)}, wrong as well: it may be one mistake"
+        words = f"{' and '.join(called)}, wrong too: it may be one mistake"
         result["items"][item].setdefault("shown", {})[CALLS] = words
     scores = record.scores(room, name, student)
     title = f"{name}: {exercise.assignment.title}"

@@ -8,7 +8,6 @@ right is compared in another process, as everywhere.
 
 import io
 import json
-import subprocess
 import sys
 import time
 import zipfile
@@ -17,7 +16,7 @@ from pathlib import Path
 import nbformat
 
 from course.grading import course, intake, judge
-from course.grading.classroom import Classroom, ClassroomError, write
+from course.grading.classroom import Classroom, ClassroomError, write, write_private
 from course.grading.course import FOLDER, Exercise
 
 ROOT = FOLDER.parents[1]
@@ -56,10 +55,10 @@ def pack(room: Classroom, exercise: Exercise) -> Path:
     if not bundle.is_dir():
         raise ClassroomError(f"{name} was not released: run `grade release {name}` first")
     folder = exercise.folder.relative_to(ROOT).as_posix()
-    words = ["git", "-C", ROOT, "ls-files", "-z", *CODE, folder]
-    listed = subprocess.run(words, capture_output=True, encoding="utf-8", check=True).stdout
+    # Those that were not added to git yet, too, for grading at home has them.
+    paths = course.listed_files("--cached", "--others", "--exclude-standard", *CODE, folder)
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in filter(None, listed.split("\0")):
+        for path in paths:
             archive.write(ROOT / path, path)
         for path in (bundle.with_suffix(".zip"), *sorted(bundle.iterdir())):
             archive.write(path, Path("class/released", path.relative_to(bundle.parent)))
@@ -68,7 +67,7 @@ def pack(room: Classroom, exercise: Exercise) -> Path:
             info = zipfile.ZipInfo(script)
             info.external_attr = 0o755 << 16
             archive.writestr(info, text)
-    write(room.folder / "gradescope" / f"{name}.zip", data.getvalue())
+    write_private(room.folder / "gradescope" / f"{name}.zip", data.getvalue())
     return room.folder / "gradescope" / f"{name}.zip"
 
 

@@ -26,6 +26,10 @@ MOST_NAME = 100
 DEEPEST = 100  # folders in folders
 MOST_NOTEBOOK_BYTES = 5 * 2**20  # of its cells; pictures and outputs beside them do no harm
 MOST_CELLS = 500
+OF_SEVERAL = (  # as an unpacked download does, or one that was not unpacked
+    "it holds the hand-ins of several students: move these, unpacked, to where it lies, and collect"
+    " again"
+)
 NEITHER_LINK_NOR_PIPE = sum(
     getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK")
 )  # Windows has no such flags
@@ -34,8 +38,13 @@ NEITHER_LINK_NOR_PIPE = sum(
 NOT_HANDED_IN = re.compile(
     r"(?i)(^|/)(\.[^./]|(__MACOSX|__pycache__)(/|$)|(Thumbs\.db|desktop\.ini)$)|\.pyc$"
 )
-# In a text: its bytes, or a file.
-PICTURE = re.compile(r"data:image/|!\[[^\]]*\][(\[]|<img\b")
+UNREADABLE = (  # lies in the folder of a submission of which nothing could be read, and says why
+    ".unreadable"
+)
+# In a text: its bytes, or a file. Whoever hands in decides how long it is, so each part of it must
+# be looked through once: `finditer` goes on behind what it found, were it but the beginning.
+PICTURE = re.compile(r"data:image/|<img\b")
+LINKED_PICTURE = re.compile(r"!\[[^\]]*(\][(\[])?")
 
 
 class IntakeError(ValueError):
@@ -73,7 +82,7 @@ def files_of(paths: list[Path], assignment: str) -> tuple[dict[str, bytes], list
         zips = [part for part in parts if part.name.suffix.lower() == ".zip"]
         if len(zips) != 1 or any(part.is_notebook for part in parts):
             files, problems = _choose(parts, assignment)
-            told = "was taken as it is, not unpacked, for the notebook lies beside it"
+            told = "was not unpacked, because the notebook lies beside it"
             return files, problems + [f"{shown(part.name.name)} {told}" for part in zips]
         with zipfile.ZipFile(io.BytesIO(zips[0].read(MOST_FILES_BYTES))) as archive:
             return _choose(
@@ -136,7 +145,7 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
         (p for p in parts if not NOT_HANDED_IN.search(str(p.name))), key=lambda p: str(p.name)
     )
     if any("_assignsubmission_" in folder for part in parts for folder in part.name.parts[:-1]):
-        raise IntakeError("it is Moodle's download of everybody: unpack it here and collect again")
+        raise IntakeError(OF_SEVERAL)
     notebooks = [part for part in parts if part.is_notebook]
     named = [
         p
@@ -146,10 +155,10 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
     if not notebooks:
         raise IntakeError(f"there is no notebook in it: {assignment}.ipynb is missing")
     if len(notebooks) > 1 and len(named) != 1:
+        if all(roster.CANVAS.fullmatch(part.name.name) for part in notebooks):
+            raise IntakeError(OF_SEVERAL)
         names = ", ".join(shown(str(part.name)) for part in (named or notebooks)[:4])
-        raise IntakeError(
-            f"which of its notebooks counts: {names}? With one alone it can be collected again"
-        )
+        raise IntakeError(f"it holds several notebooks ({names}): hand in only the one that counts")
     notebook = (named or notebooks)[0]
     files, problems, left = {}, [], MOST_FILES_BYTES
     home = notebook.name.parent
@@ -183,8 +192,11 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
             left -= len(files[name])
         except IntakeError as problem:
             problems.append(str(problem))
-    text = files.get(f"{assignment}.ipynb", b"")
-    for other in notebooks:  # such as a1_v2.ipynb beside a1.ipynb, which does not %run it
+    text = files.get(f"{assignment}.ipynb")
+    if text is None:
+        return files, problems
+    # Such as a1_v2.ipynb beside a1.ipynb, which does not %run it.
+    for other in notebooks[:MOST_FILES]:
         if other is not notebook and other.name.name.encode("utf-8", "replace") not in text:
             own = shown(notebook.name.name)
             words = f"{own} is graded, and {shown(other.name.name)} is not"
@@ -231,13 +243,17 @@ def cells_of(data: bytes) -> list[dict]:
     return cells
 
 
-def require_answers(cells: list[dict], answers: set[str], assignment: str) -> None:
-    """Raise an error for another assignment's notebook; one without any marks may hold answers."""
+def require_answers(cells: list[dict], assignment: str) -> None:
+    """Raise an error for another assignment's notebook; one without any marks may hold answers.
+
+    Two assignments may have a mark in common, so it is another one's if that one has more of them.
+    """
     marks = {cell["id"] for cell in cells} - {None}
-    if marks and not marks & answers:
-        theirs = [name for name in course.names() if marks & course.answer_cells(name)]
-        words = f", but of {theirs[0]}" if theirs else ""
-        raise IntakeError(f"its cells are none of {assignment}{words}: hand in that notebook")
+    own = marks & course.answer_cells(assignment)
+    theirs = [name for name in course.names() if own < marks & course.answer_cells(name)]
+    if theirs or (marks and not own):
+        found = f"it is the notebook of {theirs[0]}" if theirs else "it is another notebook"
+        raise IntakeError(f"{found}: hand in that of {assignment}")
 
 
 def _plain_cell(cell: Any) -> dict | None:
@@ -254,7 +270,8 @@ def _plain_cell(cell: Any) -> dict | None:
     # JSON may hold half characters that no file can store.
     text = source.encode("utf-8", "replace").decode()
     kind = cell["cell_type"].replace("raw", "markdown")
-    pictures = kind == "markdown" and bool(cell.get("attachments") or PICTURE.search(text))
+    named = PICTURE.search(text) or any(found[1] for found in LINKED_PICTURE.finditer(text))
+    pictures = kind == "markdown" and bool(cell.get("attachments") or named)
     return {"type": kind, "id": grade_id, "source": text, "pictures": pictures}
 
 
@@ -270,7 +287,7 @@ def read_regular(path: Path, most: int) -> bytes:
             if status.st_size > most:
                 raise IntakeError(
                     f"{shown(path.name)} has {status.st_size:,} bytes; {most:,} are allowed:"
-                    " shrink it"
+                    " shrink it, or clear the outputs of a notebook"
                 )
             return file.read(most)
     except OSError as problem:
@@ -280,15 +297,17 @@ def read_regular(path: Path, most: int) -> bytes:
 
 
 def fingerprint(folder: Path, files: str = "*") -> str:
-    """A digest of everything in a folder, or of some files, cheap for those that are too large to
-    be read.
+    """A digest of everything that was handed in, or of some files, cheap for those that are too
+    large to be read. What whoever looked into the folder left there does not count.
     """
     digest = hashlib.sha256()
     for path in sorted(folder.rglob(files)) if not folder.is_symlink() else []:
-        status = path.lstat()
-        digest.update(f"{path.relative_to(folder)!s} {status.st_mode} {status.st_size}".encode())
+        name = path.relative_to(folder).as_posix()
+        if path.is_dir() or (NOT_HANDED_IN.search(name) and name != UNREADABLE):
+            continue
         try:
-            digest.update(read_regular(path, MOST_FILES_BYTES))
+            data = read_regular(path, MOST_FILES_BYTES)
         except IntakeError as problem:
-            digest.update(str(problem).encode())
+            data = str(problem).encode()
+        digest.update(f"{name} {len(data)} ".encode() + data)
     return digest.hexdigest()

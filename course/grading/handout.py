@@ -39,6 +39,7 @@ def visible_answers(exercise: Exercise) -> bytes:
             "tolerance": tolerance,
             "python": list(sys.version_info[:2]),
             "seconds": item.seconds,
+            "hidden": len(item.make_cases(VISIBLE_SEED, hidden=True)),
         }
         items[item.name] = rules | {"hints": [item.nudge, item.hint], "cases": cases}
     return wire.encode(items)

@@ -18,15 +18,14 @@ from typing import Any
 
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from course.grading.collect import UNREADABLE
-from course.grading.handed_in import IntakeError, cells_of, files_of, require_answers
+from course.grading.handed_in import UNREADABLE, IntakeError, cells_of, files_of, require_answers
 
 AGAIN = "is defined again"
 OWN = "a cell of your own"
 DEFINED = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
 ASSIGNED = re.compile(r"^([a-zA-Z]\w*) *=(?!=)", re.MULTILINE)
 IMPORTED = re.compile(r"^(?:from [\w.]+ )?import (.+)", re.MULTILINE)
-PICTURES = "A text holds pictures, which no page shows; they are in the file that you handed in."
+PICTURES = "Your words hold pictures. No page shows them; your teacher finds them in your file."
 
 
 @dataclass
@@ -86,8 +85,8 @@ def empty(skeleton: Any, note: str) -> Submission:
 def read(
     folder: Path, notebook_name: str, skeleton: Any, released: Path | None = None
 ) -> Submission:
-    """Read a submission; what cannot be read becomes a note, and files named as in the folder
-    `released` stay out.
+    """Read a submission; what cannot be read becomes a note, and files named as in the zip file
+    beside the folder `released` stay out.
     """
     if folder.is_symlink() or folder.parent.is_symlink() or not folder.is_dir():
         return empty(skeleton, "The submission is not an ordinary folder.")
@@ -99,7 +98,7 @@ def read(
         data = files.pop(notebook_name)
         cells, marks = cells_of(data), [cell.metadata.nbgrader for cell in skeleton.cells]
         answers = {mark.grade_id for mark in marks if not mark.locked}
-        require_answers(cells, answers, Path(notebook_name).stem)
+        require_answers(cells, Path(notebook_name).stem)
         submission = rebuild(cells, skeleton)
     except IntakeError as problem:
         return empty(skeleton, f"Nothing could be graded: {problem}.")
@@ -118,8 +117,13 @@ def read(
 
 def _given_out(released: Path) -> set[str]:
     """The names of the files that students were given; others may lie in the folder."""
-    with zipfile.ZipFile(released.with_suffix(".zip")) as archive:
-        return {Path(name).name for name in archive.namelist()}
+    try:
+        with zipfile.ZipFile(released.with_suffix(".zip")) as archive:
+            return {Path(name).name for name in archive.namelist()}
+    except (OSError, zipfile.BadZipFile) as problem:
+        raise ValueError(
+            f"{released}.zip cannot be read ({problem}): `grade release {released.name}` again"
+        ) from None
 
 
 def newer_python(notebook: bytes) -> list[str]:
@@ -147,8 +151,8 @@ def defined_again(code: list[dict[str, str]], answers: set[str], known: set[str]
             above |= dict.fromkeys(defined, cell["name"])
         elif "NotImplementedError" in cell["source"]:
             notes += [
-                f"{name} is defined in {above[name]}, too, but its given cell stands below that, is"
-                " not done, and counts: move your answer into it."
+                f"{name} is defined in {above[name]}, but the cell meant for it stands below, is"
+                " not done, and counts: move your answer there."
                 for name in sorted(defined & above.keys())
             ]
         if cell["name"] in known:

@@ -47,7 +47,7 @@ class Place:
             if self.container:  # another user must find the way to the job
                 os.chmod(folder.parent, 0o711)
             runs = len({item.forbidden for item, _ in work.values()})
-            # Each further time that the cells run may take as long as they may, a third of it all.
+            # Cells run once for each set of forbidden functions; each further run adds a third.
             limits = self.limits if view else self.limits.times((2 + runs) / 3)
             outcome = box.run(folder, limits, self.boxed, self.container)
         if "started" not in outcome.frames:  # no fault of the student's, who would get no points
@@ -101,8 +101,8 @@ def _did_not_start(outcome: box.BoxResult) -> str:
     """What to do where not even the program that runs a student's code came to its beginning."""
     why = outcome.reason or (outcome.printed.strip().splitlines() or ["it printed nothing"])[-1]
     remedy = (
-        f"all packages of the course must be in the environment of {sys.executable} itself: set it"
-        " up as teaching/set_up.md says, then run again"
+        "if a package is missing, all those of the course must be in the environment of"
+        f" {sys.executable} itself: set it up as teaching/set_up.md says, then run again"
     )
     if outcome.reason:  # a limit that is far away on a machine with time for it
         remedy = "run again with fewer --workers"

@@ -29,13 +29,15 @@ from helpers.checks.specification import Case, Item, Tree, Verdict, combine
 REFUSED = "Not allowed: "
 NOBODY = Submission(nbformat.v4.new_notebook())
 MOST_NOTES_BYTES = 100_000
-# What no exercise has a use for, but all who would get round what an exercise forbids.
+# Words that no exercise needs, but attempts to get round what it forbids do.
 ODD = re.compile(
     r"\b(take_away|_getframe|_current_frames|gc\.get_\w+|ctypes|(?<!in )sys\.modules|setprofile"
     r"|__file__|find_spec|getsource|site-packages|parse_ir|audithook|cffi|__array_interface__"
     r"|ExtensionFileLoader|_thread|CompilationUnit|graph_for"
     r"|os\.(?:_exit|fork|kill)|b64decode|b85decode|marshal"
-    r"|(?:import|from) (?:[\w., ]+, *)?(?:driver|guard|inside|wire))\b"
+    # Names one by one: what runs over all of a line would begin anew at each `import` in it.
+    r"|import +(?:[\w.]+(?: +as +\w+)? *, *)*(?:guard|inside|wire)"
+    r"|from +(?:guard|inside|wire)(?:\.\w+)*\W+import)\b"
 )
 
 Given = list[Tree] | Verdict  # the answers to all cases of an item, or why there are none
@@ -74,8 +76,8 @@ def grade(
     boxed: bool = True,
     container: bool = False,
 ) -> list[dict]:
-    """Run submissions, each in a box of its own, and judge them; one box, which takes long to
-    start, looks for all.
+    """Run submissions, each in a box of its own, and judge them; the second box starts slowly, so
+    one serves all of them.
     """
     place = Place(exercise, limits or box.Limits(), boxed, container)
     work = {sheet.item.name: (sheet.item, sheet.inputs) for sheet in sheets}
@@ -142,7 +144,7 @@ def _answers(sheet: Sheet, outcome: box.BoxResult, name: str) -> Given:
     try:
         answer = wire.decode(outcome.frames[name])
         problem, answers, refused = answer["problem"], answer["answers"], answer.get("refused")
-    except (wire.WireError, KeyError, TypeError):
+    except (wire.WireError, LookupError, TypeError):
         answers = None
     if not isinstance(answers, list):
         return Verdict(
@@ -187,7 +189,7 @@ def _look(place: Place, sheets: list[Sheet], given: list[dict[str, Given]]) -> N
     outcome = replace(place, limits=place.limits.times(len(given))).run(NOBODY, work, view=True)
     if (
         len(given) > 1 and asked.keys() - outcome.frames.keys()
-    ):  # it was stopped: nobody is to pay for others
+    ):  # it was stopped: looked at alone, nobody loses points for another
         for answers_of in given:
             _look(place, sheets, [answers_of])
         return
@@ -253,7 +255,7 @@ def brief(tree: Tree, most: int = 12) -> str:
 
 
 def _part(tree, most):
-    """What lies in something else, so that it has to be seen where it ends."""
+    """A nested part, in braces if it is a dictionary."""
     return f"{{{brief(tree, most)}}}" if isinstance(tree, dict) else brief(tree, most)
 
 
@@ -263,7 +265,7 @@ def _cell_problems(outcome: box.BoxResult) -> list[str]:
     try:
         pairs = json.loads(frame)["problems"] if len(frame) <= MOST_NOTES_BYTES else []
         pairs = [
-            (str(name).removesuffix("_solution")[:60], str(problem)[:300])
+            (str(name).removesuffix("_solution")[:80], str(problem)[:300])
             for name, problem in pairs[:20]
         ]
         return [

@@ -35,16 +35,28 @@ def obstacle() -> str | None:
             "bubblewrap is not installed; install it with your package manager (Debian: apt install"
             " bubblewrap)"
         )
-    trial = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--", "/bin/true"]
+    trial = ["bwrap", "--unshare-all", "--ro-bind", "/", "/"]
+    trial += ["--size", "1000000", "--tmpfs", "/tmp"]  # what older ones do not know
+    if os.geteuid() != 0:
+        trial += ["--unshare-user", "--disable-userns"]
     done = subprocess.run(
-        trial, capture_output=True, text=True, timeout=20, env={"PATH": os.environ.get("PATH", "")}
+        [*trial, "--", "/bin/true"],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        env={"PATH": os.environ.get("PATH", "")},
     )
+    if "Unknown option" in done.stderr:
+        return (
+            f"bubblewrap is too old ({done.stderr.strip()}); 0.8 or newer is needed, as in Debian"
+            " 12 and Ubuntu 24.04"
+        )
     if done.returncode:
         remedy = (
             "Ubuntu 24.04: an AppArmor profile for bwrap; Docker: --security-opt seccomp=unconfined"
         )
-        why = f"bubblewrap may not make its namespaces here ({done.stderr.strip()})"
-        return f"{why}; allow unprivileged user namespaces ({remedy}) or move"
+        why = f"bubblewrap is not allowed to create namespaces here ({done.stderr.strip()})"
+        return f"{why}; allow unprivileged user namespaces ({remedy}), or grade on another machine"
     return None
 
 

@@ -10,19 +10,16 @@ from course.grading.tokens import names_in
 
 
 def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
-    """What a teacher should look at before the marks go out: what was not read, refused or left
-    out; or nothing.
-    """
+    """The lines that `run` and `feedback` print about it, or none."""
     name = exercise.assignment.name
-    lines, told = [], collect.remarks(room, name)
+    lines, why = [], {}
     for student in room.students(name):
         result = room.result(name, student) or {"readable": True, "notes": [], "items": {}}
         if intake.PICTURES in result["notes"]:
             lines.append(f"{student}: a text holds pictures: look into submitted/{student}/{name}")
-        if not result.get("readable", True):
-            why = result["notes"][0]  # which `collect` may have said already
-            told = [remark for remark in told if remark.partition(": ")[2] not in why]
-            lines.append(f"{student}: {why}")
+        if not result.get("readable", True) or result.get("work") == "":  # the grader failed
+            why[student] = result["notes"][0]  # which `collect` may have said already
+            lines.append(f"{student}: {why[student]}")
         refused = {
             item: row["message"] for item, row in result["items"].items() if row.get("refused")
         }
@@ -39,11 +36,12 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
             if files.INSTALLS_NOTHING in result.get("printed", ""):
                 lines.append(f"{student}: a cell wanted to install something (see the page)")
         lines += [
-            f"{student}: {item} calls {' and '.join(called)}, wrong as well: it may be one mistake"
+            f"{student}: {item} calls {' and '.join(called)}, wrong too: it may be one mistake"
             for item, called in calls
         ]
         if odd := result.get("odd"):
-            lines.append(f"{student}: read the code, for no exercise needs {', '.join(odd)}")
+            lines.append(f"{student}: read the code, as no exercise needs {', '.join(odd)}")
+    told = collect.remarks(room, name, why)
     lines = told + lines
     lines += strays(room, name, told)
     odd = {path.parent.name for path in (room.folder / "submitted").glob(f"*/{name}")} - {
@@ -83,8 +81,8 @@ def strays(room: Classroom, assignment: str, told: list[str]) -> list[str]:
     """Who is not on the class list, if there is one, but for those of whom it was told already."""
     known, said = roster.read(room), " ".join(told)
     return [
-        f"{s} is not on the class list: correct {roster.FILE}. Or delete submitted/{s}, if this was"
-        " the name before that list; for a student who has left, see set_up.md"
+        f"{s} is not on the class list: add the student to {roster.FILE}; or, if this is an old"
+        f" name of somebody on it, delete submitted/{s}; for one who has left, see set_up.md"
         for s in room.students(assignment)
         if known and s not in known and f"{s} is not on" not in said
     ]

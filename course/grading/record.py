@@ -69,8 +69,8 @@ class AwardPoints(NbGraderPreprocessor):
 
 
 class SaveMarks(SaveAutoGrades):
-    """Write the marks into the gradebook; what somebody gave points for by hand, and is as it was,
-    does not wait once more.
+    """Write the marks into the gradebook; points given by hand stay settled if what they were given
+    for is unchanged.
     """
 
     same_words = Bool(help="whether the written answers are those of last time")
@@ -93,7 +93,7 @@ class SaveMarks(SaveAutoGrades):
         super()._add_score(cell, resources)
         grade.needs_manual_grade |= (
             written and self.own_words
-        )  # where nbgrader settles a cell left as it was with 0
+        )  # nbgrader gives an untouched cell 0 and calls it settled
         grade.needs_manual_grade &= not (settled and same)  # what comes next commits it
 
 
@@ -125,7 +125,9 @@ def _nbgrader(what: str) -> Iterator[None]:
     except KeyboardInterrupt:
         raise
     except BaseException as problem:  # nbgrader ends with SystemExit when it fails
-        raise RuntimeError(f"nbgrader {what} failed: {lines[-3:]}") from problem
+        told = [line for line in lines if line.startswith("Traceback")] or lines or [str(problem)]
+        why = told[-1].strip().splitlines()[-1:]
+        raise RuntimeError(f"nbgrader {what} failed: {''.join(why)}") from problem
     finally:
         log.handlers, log.propagate = handlers, propagate
         os.environ["PATH"] = path
@@ -266,13 +268,14 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
                 }
             book.db.commit()
     except MissingEntry:
-        again = (
-            f"`grade release {assignment}`, delete results/{assignment} and `grade run"
-            f" {assignment}`"
-        )
-        why = (
-            f"{room.gradebook} holds nothing of {student}'s {assignment}, which was graded: restore"
-            " it from a backup"
-        )
-        raise RuntimeError(f"{why}, or without the points given by hand: {again}") from None
+        raise lost(room, assignment, f"{student}'s {assignment}") from None
     return rows
+
+
+def lost(room: Classroom, assignment: str, what: str) -> RuntimeError:
+    """The error where the gradebook does not hold what was graded."""
+    again = f"`grade release {assignment}`, delete results/{assignment}, `grade run {assignment}`"
+    return RuntimeError(
+        f"{room.gradebook} holds nothing of {what}, which was graded: restore it from a backup."
+        f" Without one, the points given by hand are lost: {again}"
+    )

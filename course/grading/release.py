@@ -2,7 +2,6 @@
 
 import io
 import re
-import subprocess
 import zipfile
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import nbformat
 
 from course.grading import record
 from course.grading.classroom import Classroom, ClassroomError, write
-from course.grading.course import FOLDER, Exercise
+from course.grading.course import FOLDER, Exercise, listed_files
 from course.grading.handout import hand_out
 
 # Sources of assignments with their solutions, oracles and networks, and the code that grades them.
@@ -42,8 +41,8 @@ INSTEAD_OF_GIT = {  # what README and Makefile say, and what is so of a zip file
 
 WRITTEN = "written answers"
 SAME_ITEMS = (
-    "the gradebook takes no new items, and loses none, once hand-ins were graded: undo that, or"
-    " grade in a class folder of its own (`--folder`, `--new`)"
+    "once hand-ins were graded, items can be neither added nor removed: undo that, or grade in a"
+    " class folder of its own (`--folder`, `--new`)"
 )
 
 
@@ -67,9 +66,9 @@ def verify(exercise: Exercise) -> None:
         cell_name = f"{exercise.notebook.name}: {cell.source[:60]!r}"
         if not marks:
             raise ValueError(
-                f"{cell_name} has no mark; in JupyterLab's sidebar, Create Assignment, choose"
-                " read-only, or for the function of an exercise autograded answer with an ID such"
-                " as bn_affine_solution"
+                f"{cell_name} has no nbgrader type. In JupyterLab's sidebar, Create Assignment,"
+                " choose read-only, or autograded answer and an ID such as bn_affine_solution for"
+                " the function of an exercise"
             )
         if marks["grade_id"] in cells:
             raise ValueError(
@@ -83,17 +82,18 @@ def verify(exercise: Exercise) -> None:
         if marks["grade"] and kind == "code"
     }
     wanted = {item.name: item.points for item in assignment.items}
-    if graded != wanted:
+    if changed := _differences(wanted, graded, exercise.notebook.name):
         raise ValueError(
-            f"{exercise.notebook.name} grades {graded}, but the specification says {wanted}"
+            f"{changed}: correct one of the two, the notebook in JupyterLab's sidebar, Create"
+            " Assignment"
         )
     manual = sum(
         marks["points"] for kind, marks in cells.values() if marks["grade"] and kind == "markdown"
     )
     if manual != assignment.manual_points:
         raise ValueError(
-            f"{exercise.notebook.name} gives {manual} points by hand, not"
-            f" {assignment.manual_points}"
+            f"the written answers of {exercise.notebook.name} have {manual:g} points together;"
+            f" specification.py says {assignment.manual_points:g}"
         )
     if missing := [name for name in wanted if f"{name}_solution" not in cells]:
         raise ValueError(f"{exercise.notebook.name} has no cell <name>_solution for {missing}")
@@ -111,21 +111,18 @@ def require_released_points(room: Classroom, exercise: Exercise) -> None:
     wanted = {item.name: item.points for item in assignment.items}
     wanted[WRITTEN] = assignment.manual_points
     in_book = record.points_in_book(room, name)
+    if not in_book and _was_graded(room, name):
+        raise record.lost(room, name, name)
     for where, cells in (("released notebook", marked), ("gradebook", in_book or marked)):
         found = {item: points for item, kind, points in cells if kind == "code"}
         found[WRITTEN] = sum(points for _, kind, points in cells if kind == "markdown")
-        changed = [
-            f"{item}: {_points(wanted, item)} points in specification.py, {_points(found, item)}"
-            f" in the {where}"
-            for item in dict.fromkeys([*wanted, *found])
-            if wanted.get(item) != found.get(item)
-        ]
+        changed = _differences(wanted, found, f"the {where}")
         if not changed:
             continue
         remedy = f"`grade release {name}`, then `grade run {name}` again"
         if wanted.keys() != found.keys() and _was_graded(room, name):
             remedy = SAME_ITEMS
-        raise ClassroomError(f"nothing was graded. {'; '.join(changed)}. Remedy: {remedy}")
+        raise ClassroomError(f"nothing was graded. {changed}. Remedy: {remedy}")
 
 
 def require_same_items(room: Classroom, exercise: Exercise) -> None:
@@ -144,6 +141,16 @@ def _was_graded(room: Classroom, assignment: str) -> bool:
     return any((room.folder / "results" / assignment).glob("*.json"))
 
 
+def _differences(wanted: dict[str, float], found: dict[str, float], where: str) -> str:
+    """Items whose points are others than the specification's, in words."""
+    return "; ".join(
+        f"{item}: {_points(wanted, item)} points in specification.py, {_points(found, item)}"
+        f" in {where}"
+        for item in dict.fromkeys([*wanted, *found])
+        if wanted.get(item) != found.get(item)
+    )
+
+
 def _points(by_item: dict[str, float], item: str) -> str:
     return f"{by_item[item]:g}" if item in by_item else "none"
 
@@ -155,10 +162,11 @@ def release(room: Classroom, exercise: Exercise) -> Path:
     name = exercise.assignment.name
     student_version = record.register(room, name, exercise.notebook)
     notebook = (student_version / exercise.notebook.name).read_text(encoding="utf-8")
-    bundle = hand_out(exercise, notebook, room.folder / "released" / name)
-    with zipfile.ZipFile(bundle.with_suffix(".zip"), "w", zipfile.ZIP_DEFLATED) as archive:
+    bundle, data = hand_out(exercise, notebook, room.folder / "released" / name), io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(bundle.rglob("*")):
             archive.write(path, Path(name) / path.relative_to(bundle))
+    write(bundle.with_suffix(".zip"), data.getvalue())
     room.log("release", assignment=name, points=exercise.assignment.points)
     return bundle
 
@@ -167,22 +175,14 @@ def edition(room: Classroom, exercises: list[Exercise]) -> Path:
     """Write one zip file with the course without what is secret, and the bundles in the place of
     their sources.
     """
-    root, data = FOLDER.parents[1], io.BytesIO()
-    listed = subprocess.run(
-        ["git", "-C", root, "ls-files", "-z"], capture_output=True, encoding="utf-8", check=False
-    )
-    if listed.returncode:
-        raise ValueError(
-            f"{root} is no git repository, whose list of files an edition is made of: clone the"
-            " course"
-        )
+    root, data, names = FOLDER.parents[1], io.BytesIO(), listed_files()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in filter(None, listed.stdout.split("\0")):
+        for name in names:
             if name in ("README.md", "Makefile"):
                 entry = zipfile.ZipInfo.from_file(root / name, f"course/{name}")
                 text = for_students((root / name).read_text(encoding="utf-8"))
                 archive.writestr(entry, text, zipfile.ZIP_DEFLATED)
-            elif not name.startswith(NOT_FOR_STUDENTS) and (root / name).is_file():
+            elif not name.startswith(NOT_FOR_STUDENTS):
                 archive.write(root / name, Path("course", name))
         for exercise in exercises:
             bundle = release(room, exercise)

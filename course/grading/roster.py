@@ -1,5 +1,4 @@
-"""Who is in the class, under which number the university knows them, who has more time, and whose a
-hand-in is.
+"""The class list (names, numbers, extra time), and whose each hand-in is.
 
 `class_list.csv` in the class folder. Any learning-management system or spreadsheet can write it.
 Each line needs the `student`, as in collected/a1.csv or as hand-ins are called, or else the full
@@ -9,8 +8,8 @@ Each line needs the `student`, as in collected/a1.csv or as hand-ins are called,
     ada,1001,Ada Lovelace,A,1,,,,
     ,1002,Benjamin Peirce,A,1,4711 5822,1,7,2
 
-What systems deliver is named so; Moodle's number is another one in each assignment, Canvas's first
-one the student's:
+Names of delivered files. Moodle's number differs from one assignment to the next; Canvas's first
+number is the student's:
 
     Ada Lovelace_4711_assignsubmission_file_/a1.ipynb        lovelaceada_LATE_12345_67890_a1-2.ipynb
     (handed in again)
@@ -22,6 +21,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from course.grading import course
 from course.grading.classroom import Classroom, ClassroomError, name_of
 
 FILE = "class_list.csv"
@@ -49,7 +49,8 @@ SHOW_NAMES = (
 )
 # Moodle leaves these characters of a name out of the names of its files.
 NOT_IN_MOODLE = re.compile(r"""[&<>"`|':\\/]""")
-DAYS = re.compile(r"extra_days(_\w+)?|late_days_\w+")
+DAYS = ["extra_days"]
+DAYS += [f"{which}_days_{name}" for name in course.names() for which in ("extra", "late")]
 NUMBER_OF_DAYS = re.compile(r"(\d{1,3}([.,]\d+)?)?")
 
 
@@ -83,6 +84,7 @@ def read(room: Classroom) -> dict[str, Listed]:
     if not path.exists():
         return {}
     found: dict[str, Listed] = {}
+    owners: dict[tuple[str, str], str] = {}
     notes, place = (room.folder / "submitted").glob(f"*/{NUMBER}*"), ""
     by_id = {note.name.removeprefix(NUMBER): note.parent.name for note in notes}
     try:
@@ -91,12 +93,12 @@ def read(room: Classroom) -> dict[str, Listed]:
             lines, delimiter=next((mark for mark in ";\t" if mark in "".join(lines[:1])), ",")
         )
         columns = [(column or "").strip() for column in rows.fieldnames or []]
-        unknown = [
-            column for column in columns if column not in COLUMNS and not DAYS.fullmatch(column)
-        ]
+        # A spreadsheet may write a column without a heading behind the others.
+        unknown = [column for column in columns if column not in ("", *COLUMNS, *DAYS)]
         if not {"student", "name"} & {*columns} or unknown:
             right = f"{', '.join(COLUMNS)}, extra_days, extra_days_a1, late_days_a1"
-            raise ValueError(f"the columns are {', '.join(columns) or 'missing'}; use {right}")
+            odd = f"; not known: {', '.join(unknown)}" * bool(unknown)
+            raise ValueError(f"the columns are {', '.join(columns) or 'missing'}{odd}; use {right}")
         for row in rows:
             place = f"line {rows.line_num}: "
             cells = {key.strip(): (value or "").strip() for key, value in row.items() if key}
@@ -112,6 +114,12 @@ def read(room: Classroom) -> dict[str, Listed]:
                     f" {listed.student}_2"
                 )
             found[listed.student] = listed
+            moodle = [("moodle", number) for number in listed.moodle.split()]
+            for column, number in [("id", listed.id), *moodle]:
+                owner = owners.setdefault((column, number), listed.student)
+                if owner != listed.student and re.search(r"\w", number):  # which "-" is not
+                    words = f"{column} {number} is {owner}'s as well"
+                    raise ValueError(f"{words}: correct one of the two lines")
     except (UnicodeDecodeError, csv.Error) as problem:
         how = "as CSV in UTF-8 (in Excel: Save As, CSV UTF-8)"
         raise ClassroomError(f"{path} cannot be read {how}: {place}{problem}") from problem
@@ -124,9 +132,7 @@ def _listed(row: dict[str, str], by_id: dict[str, str], submitted: Path) -> List
     chosen = row.get("student") or by_id.get(row.get("id") or "-")
     days, student = {}, name_of(chosen or row["name"])
     for column, value in row.items():
-        if DAYS.fullmatch(column) and (
-            value or column.startswith("late")
-        ):  # there, nothing means in time
+        if column in DAYS and (value or column.startswith("late")):  # there, nothing is in time
             if not NUMBER_OF_DAYS.fullmatch(value):
                 raise ValueError(f"{column} is {value}; write a number of days, such as 2 or 1.5")
             days[column] = float(value.replace(",", ".") or 0)
@@ -180,8 +186,8 @@ def students(paths: list[Path], people: dict[str, Listed]) -> dict[Path, tuple[s
             elif len(bearers[student]) > 1 or len(owners) > 1:
                 student = name_of(f"{student}-{number}")
                 remark = (
-                    f"several are called {match['name']}: write whose {number} is into the column"
-                    f" moodle of {FILE}"
+                    f"several are called {match['name']}: enter {number} in the column moodle of"
+                    f" {FILE}, in the line of the right one"
                 )
             else:
                 student = next(iter(owners), student)

@@ -41,12 +41,15 @@ from course.grading.intake import Submission
 from course.workers import cluster, threads
 from helpers import checks
 
+# Modules beside this one on which no mark depends; whatever is not named here counts.
+NOT_JUDGING = ("answers", "classroom", "collect", "export", "feedback", "gradescope", "handout")
+NOT_JUDGING += ("noteworthy", "release", "roster", "similarity", "stats")
 TOGETHER = 4  # submissions in a task: what is not written yet when a run is killed is graded again
 
 
 @dataclass(frozen=True)
 class Task:
-    """Whose hand-in is graded; `work` stands for it and its inputs, `mark` for the code, too."""
+    """Whose hand-in is graded; `work` stands for it, secret and release, `mark` for code too."""
 
     student: str
     hand_in: str
@@ -69,9 +72,10 @@ def version(assignment: str) -> str:
     versions = f"{torch.__version__} {sys.version_info[:2]}"
     exercise, digest = course.load(assignment), hashlib.sha256(versions.encode())
     folders = (exercise.folder, job.HERE, Path(checks.__file__).parent)
-    for path in sorted(
-        [exercise.notebook, *(path for folder in folders for path in folder.rglob("*.py"))]
-    ):
+    paths = {path for folder in folders for path in folder.rglob("*.py")}
+    paths -= {job.HERE / f"{name}.py" for name in NOT_JUDGING}
+    paths -= {exercise.folder / name for name in ("answers.py", "make_network.py")}
+    for path in sorted(paths):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -86,7 +90,7 @@ def run(
 ) -> dict[str, int]:
     """Grade what is new or changed, here or on a cluster. Returns how many were graded and kept.
 
-    Of one `item` alone nothing is graded but itself, in hand-ins that are as they were.
+    With an `item`, that one alone is graded, in hand-ins that are as they were.
     """
     items = [one.name for one in exercise.assignment.items]
     if item not in (None, *items):
@@ -132,11 +136,9 @@ def run(
 
 
 def pending(room: Classroom, exercise: Exercise) -> list[str]:
-    """One line where hand-ins have no marks yet, or those of an older one, or of older rules; or
-    none.
-    """
+    """One line if hand-ins have no marks, or some of an older hand-in or by older rules."""
     name, (todo, _) = exercise.assignment.name, _to_do(room, exercise, boxed=None)
-    words = f"{name}: hand-ins that are new or changed, or whose exercises are: {len(todo)}."
+    words = f"{name}: hand-ins without an up-to-date mark: {len(todo)}."
     return [f"{words} `grade run {name}` first"] if todo else []
 
 
@@ -248,12 +250,17 @@ def _keep(
     result: dict,
     item: str | None = None,
 ) -> None:
-    """Enter the points in the gradebook, then write the result; of one item, beside the others."""
+    """Enter the points in the gradebook, then write the result; of one item, beside the others.
+
+    Where the grader failed, the marks of the same hand-in stay as they were.
+    """
     student, old, words = task.student, _old(room, name, task), words_of(submission.notebook)
     same_words = old.get("words") == words
     same_hand_in = old.get("hand_in") == task.hand_in or old.get("work") == task.work
     failed = submission.readable and not result.get("readable", True)  # the grader
-    if item and not failed:
+    if failed and same_hand_in:
+        result = old | {"notes": [*dict.fromkeys(result["notes"] + old["notes"])]}
+    elif item:
         result = old | {"items": old["items"] | result["items"]}
     arrived = collect.arrival(room, name, student)
     points = {item: row["points"] for item, row in result["items"].items()}
@@ -262,7 +269,8 @@ def _keep(
     result |= {"student": student, "assignment": name, "words": words, "hand_in": task.hand_in}
     result |= {"graded": datetime.now(UTC).isoformat(timespec="seconds")}
     result |= {"versions": {"python": platform.python_version(), "torch": torch.__version__}}
-    result |= {"work": task.work, "fingerprint": task.mark}
+    # The others were graded by the code as it was, so a whole run has to grade them again.
+    result |= {"work": task.work, "fingerprint": old["fingerprint"] if item else task.mark}
     if failed:  # so that the next run tries again
         result |= {"work": "", "fingerprint": ""}
     write(room.result_path(name, student), json.dumps(result, indent=1))

@@ -46,18 +46,20 @@ def similar(
 
 
 def by_cell(submission: intake.Submission) -> dict[str, str]:
-    """The code of a hand-in by the name of its cell; a student's own cells are one text."""
+    """The code of a hand-in by the name of its cell or file; a student's own cells are one text."""
     found: dict[str, str] = {}
     for cell in submission.code:
         found[cell["name"]] = f"{found.get(cell['name'], '')}\n{cell['source']}".strip()
-    return found
+    files = {n: data.decode("latin-1") for n, data in submission.files.items() if n.endswith(".py")}
+    return found | files
 
 
 def write_report(room: Classroom, exercise: Exercise, threshold: float = 0.6) -> tuple[Path, int]:
     """One page with the pairs above the threshold side by side. Returns it, and their number."""
     name, skeleton = exercise.assignment.name, skeleton_of(room, exercise)
+    bundle = room.folder / "released" / name
     read = {
-        s: intake.read(room.submission(s, name), exercise.notebook.name, skeleton)
+        s: intake.read(room.submission(s, name), exercise.notebook.name, skeleton, bundle)
         for s in room.students(name)
     }
     code = {student: by_cell(one) for student, one in read.items()}

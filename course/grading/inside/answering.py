@@ -32,7 +32,7 @@ def problem_of(error, item, notebook):
         needed = item["function"]
     if isinstance(error, (NameError, KeyError)) and needed in notebook.missing:
         line = notebook.missing[needed]
-        return f"{needed} is not there, for this exercise forbids what is called in `{line}`"
+        return f"{needed} is not defined, as this exercise forbids what is called in `{line}`"
     if needed in item["others"] and (isinstance(error, NameError) or wire.undone(error)):
         words = f"it calls {needed}, which is not there, so these points are lost with it"
         return f"{words}: tell your teacher, who can give them by hand"

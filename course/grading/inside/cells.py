@@ -189,28 +189,39 @@ class Notebook:
         sys.path_hooks.insert(0, self._finder_of(folder.resolve(), libraries))
 
     def run(self, cells, seconds):
-        """Execute all cells, then again those that need what a cell further down defines."""
-        first, later = [*enumerate(cells, 1)], []
+        """Execute all cells, then again those that need what a cell further down defines; whatever
+        else was defined further down still counts.
+        """
+        first, later = [(*one, {**self.namespace}) for one in enumerate(cells, 1)], []
         for waiting, next_time in ((first, later), (later, None)):
-            for number, cell in waiting:
+            done = {**self.namespace}
+            for number, cell, before in waiting:
                 self.cell = f"<{cell['name']}, cell {number}>"
                 try:
                     # Long computations of the student's own must not use up what the answers need.
                     alarm(max(1, min(seconds, CELLS_SECONDS - time.process_time())))
                     self.run_cell(cell["source"], self.cell)
                 except BaseException as problem:
-                    if isinstance(problem, NameError) and next_time is not None:
-                        next_time.append((number, cell))
+                    # An UnboundLocalError, which is one as well, no other cell can mend.
+                    if type(problem) is NameError and next_time is not None:
+                        next_time.append((number, cell, {**self.namespace}))
                     else:
                         words = f"{type(problem).__name__}: {problem}"[:300].removesuffix(": ")
                         self.problems.append([cell["name"], words])
                 finally:
                     alarm(0)
-        for statement, file in self.again:
+                self._put_back(done, before)
+        for statement, file, before in self.again:
             with suppress(BaseException):
                 alarm(1)
                 self._evaluate(statement, file, self.namespace, self.compile)
+            self._put_back(done, before)
         alarm(0)
+
+    def _put_back(self, done, before):
+        """Put back what was defined after a cell, or a statement, had failed."""
+        later = {name for name, value in done.items() if before.get(name, done) is not value}
+        self.namespace |= {name: done[name] for name in later}
 
     def run_cell(self, source, file):
         """Execute one cell, whose notebook extras such as %magic and !shell lines become calls of
@@ -256,7 +267,7 @@ class Notebook:
             return False
         self.left_out = True
         if isinstance(problem, NameError) and namespace is self.namespace:
-            self.again.append((statement, file))
+            self.again.append((statement, file, {**self.namespace}))
         first = [*getattr(statement, "decorator_list", []), statement][0]
         line = linecache.getline(file, first.lineno).strip()[:100]
         for node in ast.walk(statement):

@@ -61,8 +61,12 @@ def _mv(words):
 
 
 def _unzip(words):
-    *archives, folder = words if "-d" in words else [*words, "."]
-    for archive in _names(archives):
+    folder = "."
+    if "-d" in words:
+        place = words.index("-d")
+        _, folder = words[place : place + 2]
+        words = words[:place] + words[place + 2 :]
+    for archive in _names(words):
         shutil.unpack_archive(archive, folder, "zip")
 
 

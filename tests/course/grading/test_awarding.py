@@ -74,6 +74,12 @@ def test_right_answers_earn_all_and_reports_about_cells_that_are_none_are_left_o
     assert (row["points"], row["of"], row["message"], row["shown"], notes) == (4, 4, "", {}, [])
 
 
+def test_the_name_of_a_cell_that_failed_is_told_to_its_end(award):
+    name = f"a cell of your own (`{'x' * 36} ...`)"
+    _, (note,) = award(right, cells=json.dumps({"problems": [[name, "NameError: y"]]}).encode())
+    assert note == f"{name} raised NameError: y"
+
+
 def test_a_lost_point_is_explained_on_the_smallest_case_that_fails(award):
     def cases(label, size):
         return lambda rng: [Case(label, {"x": torch.arange(size, dtype=torch.float64)})]
@@ -118,6 +124,7 @@ def test_a_lost_point_is_explained_on_the_smallest_case_that_fails(award):
         (lambda answers: {"answers": {"0": answers}, "problem": None}, "No answer"),
         (lambda answers: {"answers": [answers[0], 10**400], "problem": None}, "should be a tensor"),
         (lambda answers: b"\xff" * 100, "No answer"),
+        (lambda answers: torch.zeros(1), "No answer"),
         (
             lambda answers: {"answers": answers, "problem": "it calls", "refused": True},
             "Not allowed: it calls",

@@ -107,7 +107,7 @@ def test_shell_lines_do_what_shells_do_with_files(notebook):
         "!mkdir -p own/deep && touch own/a.txt own/b.txt",
         "!cp own/*.txt own/deep; mv own/deep/a.txt own/c.txt",
         "!rm -rf own/a.txt nothing\n!cp -r own copied\n!cat own/b.txt",
-        "import shutil\nshutil.make_archive('packed', 'zip', 'own')\n!unzip -q packed.zip -d out",
+        "import shutil\nshutil.make_archive('packed', 'zip', 'own')\n!unzip -q -d out packed.zip",
     ]
     usual = notebook(True)
     run(usual, *lines)
@@ -158,3 +158,28 @@ def own(line, cell):
     found = {name: names.get(name) for name in ("two", "pushed", "ran", "five")}
     assert found == {"two": {"one": 1, "two": 2}, "pushed": 3, "ran": 4, "five": 5}
     assert names["said"].stdout == ""
+
+
+DRAFT = "def answer():\n    return 'draft'\n"
+
+
+@pytest.mark.parametrize(
+    "cell", [f"{DRAFT}print(given())", f"print(given())\n{DRAFT}", "answer = given()"]
+)
+@pytest.mark.parametrize("above", ["", f"{CALLS}\nresult = taken()"])
+def test_a_draft_that_needs_a_later_cell_does_not_replace_the_answer(notebook, cell, above):
+    answer = "def answer():\n    return 'right'"
+    names = run(notebook(True), above, cell, answer, "def given():\n    return lambda: 'draft'")
+    assert names["answer"]() == "right"
+    names = run(notebook(True), above, answer, cell, "def given():\n    return lambda: 'draft'")
+    assert names["answer"]() == "draft"  # which stands below the answer
+
+
+def test_cells_that_wait_for_others_are_executed_in_their_order(notebook):
+    cells = ("found = later", "found = [later]", "later = 1")
+    assert run(notebook(False), *cells)["found"] == [1]
+
+
+def test_a_cell_with_a_mistake_in_a_function_is_executed_once(notebook):
+    mistake = "tries.append(1)\ndef f():\n    n += 1\nf()"
+    assert run(notebook(False), "tries = []", mistake)["tries"] == [1]

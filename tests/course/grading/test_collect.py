@@ -47,7 +47,7 @@ def sentences(room):
         one
         for one in remarks(room, "a1")
         if not re.search(
-            "(was collected, but|changed nothing:) the (notebook|file) is not[^;]*$", one
+            "(was collected, but|is the same as before:) the (notebook|file) is not[^;]*$", one
         )
     ]
 
@@ -202,17 +202,17 @@ HOSTILE = {
     ),
     "two.zip": (
         zipped(**{"x/a1.ipynb": "1", "y/a1.ipynb": "2"}),
-        "x/a1.ipynb, y/a1.ipynb? With one alone",
+        "(x/a1.ipynb, y/a1.ipynb): hand in only",
         {},
     ),
     "other.zip": (
         zipped(**{"draft.ipynb": "1", "final.ipynb": "2"}),
-        "draft.ipynb, final.ipynb? With",
+        "(draft.ipynb, final.ipynb): hand in",
         {},
     ),
     "copies": (
         folder(**{"a1.ipynb": "1", "a1 (1).ipynb": "2"}),
-        "a1 (1).ipynb, a1.ipynb? With one alone",
+        "(a1 (1).ipynb, a1.ipynb): hand in only",
         {},
     ),
     "abyss": (
@@ -300,7 +300,7 @@ def test_two_damaged_hand_ins_of_one_student_are_both_named(room, incoming):
 def test_a_zip_file_beside_the_notebook_is_named(room, incoming):
     place(incoming / "ada", folder(**{"a1.ipynb": "A", "all.zip": zipped()}))
     (sentence,) = sentences(room)
-    assert "all.zip was taken as it is, not unpacked" in sentence
+    assert "all.zip was not unpacked, because" in sentence
 
 
 @pytest.mark.parametrize("names", [("a1.ipynb", "z", "z/y"), ("a1.ipynb", "z/y", "z")])
@@ -421,7 +421,7 @@ MARKED = (
     b' "%s_solution"}}}]}'
 )
 GOOD, BARE = MARKED % b"fold_conv", b'{"nbformat": 4, "cells": []}'
-WORTH = {GOOD[:-9]: "not valid JSON", MARKED % b"quantize": "its cells are none of a1", BARE: ""}
+WORTH = {GOOD[:-9]: "not valid JSON", MARKED % b"quantize": "the notebook of a4", BARE: ""}
 
 
 @pytest.mark.parametrize("data", WORTH)
@@ -512,7 +512,8 @@ def test_moodles_download_that_was_not_unpacked_is_no_student(room, incoming, co
     names = [f"Ada L_{number}_assignsubmission_file_/a1.ipynb" for number in range(count)]
     place(incoming / "Course-a1-4711.zip", zipped(**dict.fromkeys(names, "A")))
     (sentence,) = sentences(room)
-    assert "Moodle's download of everybody: unpack it here" in sentence
+    assert "hand-ins of several students: move these, unpacked, to where it lies" in sentence
+    assert room.students("a1") == []
 
 
 def test_a_full_name_finds_its_student_also_without_what_moodle_leaves_out(room, incoming):
@@ -623,3 +624,82 @@ def test_the_fingerprint_sees_every_change(tmp_path):
         change()
         seen.append(fingerprint(tmp_path))
     assert seen[4] == seen[0] and len(set(seen)) == 6
+
+
+def test_looking_into_a_hand_in_or_restoring_it_changes_nothing(tmp_path):
+    place(tmp_path / "a1", folder(**{"a1.ipynb": "A", "net/b.bin": "b"}))
+    before = fingerprint(tmp_path / "a1")
+    (tmp_path / "a1" / "a1.ipynb").chmod(0o600)
+    place(tmp_path / "a1" / ".ipynb_checkpoints", folder(**{"a1-checkpoint.ipynb": "A"}))
+    place(tmp_path / "a1" / ".DS_Store", b"x")
+    assert fingerprint(tmp_path / "a1") == before
+    reasons = set()
+    for reason in (b"torn", b"empty"):  # which the student's page says
+        place(tmp_path / "a1" / UNREADABLE, reason)
+        reasons.add(fingerprint(tmp_path / "a1"))
+    assert len({before, *reasons}) == 3
+
+
+def test_of_many_notebooks_few_are_named(room, incoming):
+    others = {f"x{number}.ipynb": "x" for number in range(2000)}
+    place(incoming / "ada.zip", zipped(**others | {"a1.ipynb": "A"}))
+    (sentence,) = sentences(room)
+    assert "it holds 2,001 files" in sentence and 15 < sentence.count("is graded, and") <= 20
+
+
+def test_of_a_hand_in_whose_notebook_cannot_be_read_no_other_one_is_taken(room, incoming):
+    large = b'{"nbformat": 4' + b" " * MOST_FILES_BYTES + b"}"
+    place(incoming / "ada", folder(**{"a1.ipynb": large, "tools.ipynb": BARE, "x.bin": "x"}))
+    (sentence,) = sentences(room)
+    assert "clear the outputs of a notebook" in sentence and "is graded" not in sentence
+    assert collected(room, "ada") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "inner"),
+    [
+        ("CS101-a1-9999", "{}_{}_assignsubmission_file_/a1.ipynb"),
+        ("submissions", "{}_{}_5000_a1.ipynb"),
+    ],
+)
+def test_a_download_that_was_unpacked_into_a_folder_is_no_student(room, incoming, name, inner):
+    files = {inner.format(student, number): "A" for number, student in enumerate(("ada", "ben"))}
+    place(incoming / name, folder(**files))
+    (sentence,) = sentences(room)
+    assert f"{name} was left out: it holds the hand-ins of several students" in sentence
+    assert room.students("a1") == []
+
+
+def test_what_is_named_like_the_assignment_is_no_student(room, incoming):
+    place(incoming / "a1.ipynb", GOOD)
+    place(incoming / "Thumbs.db", b"x")
+    assert sentences(room) == [
+        "a1.ipynb was left out: it is named like the assignment: give it the name of its student"
+    ]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_hand_in_that_is_too_late_to_earn_anything_replaces_none_in_time(
+    room, incoming, together
+):
+    room.settings.write_text("late_days = 5\n[due]\na1 = 2020-01-01T00:00:00Z")
+    due = 1_577_836_800
+    for day, name in ((-1, "ada.ipynb"), (3, "ada.zip"), (9, "ada")):
+        data = {"a1.ipynb": f"{day}".encode() * 9}
+        place(
+            incoming / name,
+            {"ada.ipynb": data["a1.ipynb"], "ada.zip": zipped(**data)}.get(name, folder(**data)),
+            due + 86400 * day,
+        )
+        if not together:
+            said = sentences(room)
+            (incoming / name).unlink() if name != "ada" else None
+    if together:
+        said = sentences(room)
+        assert "ada.zip is by the same student and counts" in " ".join(said)
+    else:
+        assert "for this one is so late that it earns nothing; if this" in said[0]
+    assert collected(room, "ada") == {"a1.ipynb": b"333333333"}
+    (room.folder / roster.FILE).write_text("student,late_days_a1\nada,1\n")  # the dates are wrong
+    collect(room, "a1")
+    assert collected(room, "ada") == {"a1.ipynb": b"999999999"}

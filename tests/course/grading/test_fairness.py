@@ -383,7 +383,7 @@ def test_check_says_it_at_once_with_the_line_and_helps_in_steps(room):
     refused, first, second, third, fourth, slow, *formal = said
     assert "not allowed: line 7 (return fuse_conv_bn_weights(weight, bias" in refused, done.stdout
     assert (
-        "the next wrong answer gets a hint" in first
+        "After the next wrong answer you get a hint" in first
         and "Hint" not in first
         and "Hint: Which entries" in second
     )
@@ -434,3 +434,18 @@ def test_check_of_a_network_names_another_file_and_calls_a_share_no_mistake(rele
     assert 20 < int(re.search(r"earn (\d+)\.\d% of", share).group(1)) < 100
     cells = [cell["source"] for cell in own if not cell["metadata"]["nbgrader"]["locked"]]
     assert f"({packed_bytes(cells):,} of these bytes are code in a5.ipynb" in share
+
+
+def test_check_counts_the_time_of_all_inputs_of_grading(room):
+    script = """
+import time
+from instant import check
+def fold_conv(weight, bias, a, b):
+    return weight, b
+for spent in (1.1, 9):
+    clock = iter((0, spent))
+    time.process_time = lambda: next(clock)
+    check("fold_conv")
+"""
+    soon, late = said_by(room.folder / "released" / "a1", script)[-2:]
+    assert "grading ends" not in soon and "grading ends it after 10 s" in late

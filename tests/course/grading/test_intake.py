@@ -5,13 +5,17 @@ in it.
 import copy
 import json
 import os
+import time
 
 import nbformat
 import pytest
 
 from course.grading import course, judge
 from course.grading.answers import fill
-from course.grading.handed_in import MOST_NOTEBOOK_BYTES
+from course.grading.classroom import write
+from course.grading.collect import _damage
+from course.grading.handed_in import MOST_NOTEBOOK_BYTES, cells_of, files_of
+from course.grading.handout import without_solutions
 from course.grading.intake import PICTURES, read
 
 ANSWER = "def bn_affine(gamma, beta, mean, var, eps):\n    return gamma, beta"
@@ -232,13 +236,16 @@ def test_odd_words_are_looked_for_in_cells_and_in_python_files(submit, notebook,
 def test_another_assignments_notebook_and_an_empty_one_are_named_as_that(submit, notebook):
     for cell in notebook["cells"]:
         cell["metadata"]["nbgrader"]["grade_id"] += "_of_another"
-    for given, words in ((notebook, "its cells are none of a1"), (b" ", "the notebook is empty")):
+    for given, words in (
+        (notebook, "it is another notebook: hand in that of a1"),
+        (b" ", "the notebook is empty"),
+    ):
         submission = submit(given)
         (note,) = submission.notes
         assert words in note and not submission.readable
 
 
-@pytest.mark.parametrize("picture", ["![x](s.png)", "a ![x][1]", '<img src="s.png">'])
+@pytest.mark.parametrize("picture", ["![x](s.png)", "a ![x][1]", "![ ![x](y)", '<img src="s.png">'])
 def test_a_picture_in_a_file_of_its_own_is_told_of_and_a_remark_is_none(submit, notebook, picture):
     assert PICTURES not in submit(notebook).notes
     cell_of(notebook, "padding_answer")["source"] = "No! [1] (or a < b)"
@@ -299,7 +306,8 @@ def test_an_answer_above_its_given_cell_is_told_of(submit, notebook):
 
 def test_the_notebook_of_another_assignment_is_called_by_its_name(submit, notebook):
     theirs = course.load("a3").notebook.read_bytes()
-    assert any("its cells are none of a1, but of a3" in note for note in submit(theirs).notes)
+    said = "it is the notebook of a3: hand in that of a1"
+    assert any(said in note for note in submit(theirs).notes)
 
 
 def test_a_second_notebook_of_the_assignment_is_never_passed_over_in_silence(submit, folder):
@@ -310,3 +318,43 @@ def test_a_second_notebook_of_the_assignment_is_never_passed_over_in_silence(sub
     for other in ("a1_v2.ipynb", "Untitled.ipynb"):
         assert [note for note in notes if f"a1.ipynb is graded, and {other} is not" in note]
     assert not [note for note in notes if "tools.ipynb" in note]
+
+
+@pytest.mark.parametrize("text", ["![", "![a", "!", "![]"])
+def test_a_text_of_openings_alone_takes_no_time(text):
+    cell = {"cell_type": "markdown", "source": text * 80_000}
+    start = time.process_time()
+    (read_cell,) = cells_of(json.dumps({"nbformat": 4, "cells": [cell]}).encode())
+    assert time.process_time() - start < 1 and not read_cell["pictures"]
+
+
+@pytest.mark.parametrize("text", ["import ", "import a, ", "from import, ", "import a as "])
+def test_code_that_begins_imports_without_end_takes_no_time(text):
+    start = time.process_time()
+    assert judge.ODD.findall(text * 30_000) == [] and time.process_time() - start < 1
+
+
+@pytest.mark.parametrize("code", ["os, guard", "a.b as c , wire", "os,inside", "wire"])
+def test_whoever_imports_what_grades_is_named(code):
+    assert judge.ODD.findall(f"import torch\nimport {code}")
+    assert judge.ODD.findall(f"from {code.split(',')[-1].strip()}.x\timport y") or "as" in code
+
+
+@pytest.mark.parametrize(
+    "code", ["import os, guarded, wired", "# summed from inside the loop", "import driver"]
+)
+def test_nobody_is_named_for_words_or_for_what_a5_shows(code):
+    assert judge.ODD.findall(code) == []
+
+
+def test_the_notebook_of_an_assignment_with_a_mark_in_common_is_refused(folder):
+    a3, a4 = (without_solutions(course.load(name).notebook) for name in ("a3", "a4"))
+    write(folder / "a3.ipynb", a4)
+    (note,) = read(folder, "a3.ipynb", nbformat.reads(a3, as_version=4)).notes
+    assert "it is the notebook of a4: hand in that of a3" in note
+
+
+def test_a_notebook_with_written_answers_alone_is_one_of_its_assignment(submit, notebook, folder):
+    words = [cell_of(notebook, "padding_answer"), cell_of(notebook, "rounding_answer")]
+    assert submit(notebook | {"cells": words}).readable
+    assert _damage(files_of([folder], "a1")[0], "a1") == ""

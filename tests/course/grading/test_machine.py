@@ -9,14 +9,15 @@ import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
+import torch
 
 from course.__main__ import main
-from course.grading import box, judge, machine, runner
+from course.grading import box, course, judge, machine, runner
 from course.grading.box import Limits
-from course.grading.classroom import Classroom, ClassroomError, write
+from course.grading.classroom import Classroom, ClassroomError, write, write_private
 from course.grading.collect import collect
 from course.grading.intake import Submission
 from course.grading.job import Place
@@ -118,7 +119,7 @@ def test_each_day_begun_costs_after_the_days_that_one_student_was_given(tmp_path
     for seconds, lost in LATE.items():
         arrived = DUE + timedelta(seconds=seconds)
         assert rules.penalty("a1", arrived, 80) == lost and rules.penalty("a2", arrived, 80) == 0
-        assert rules.penalty("a1", arrived + timedelta(days=7), 80, extra_days=7) == lost
+        assert rules.penalty("a1", arrived + timedelta(days=7), 80, 7) == lost
         days = max(0, seconds / 86400)  # that the system shows; the list's extra days come off
         assert rules.penalty("a1", DUE, 80, 0, days) == lost
         assert rules.penalty("a1", DUE, 80, 7, days + 7) == lost
@@ -145,6 +146,12 @@ WRONG_SETTINGS["[due]\nA1 = 2030-01-31\nlate_days = 5"] = (
 )
 
 
+WRONG_SETTINGS["late_percent_per_day = -10"] = "late_days must be 0 or more"
+WRONG_SETTINGS["[due]\na1 = 2030-01-31T23:59:00"] = "is no deadline; write 2030-01-31T23:59:00Z"
+WRONG_SETTINGS["late_days = -1"] = "late_days must be 0 or more"
+WRONG_SETTINGS["late_days = nan"] = "late_days must be 0 or more"
+
+
 @pytest.mark.parametrize("text", WRONG_SETTINGS)
 def test_wrong_settings_are_refused(tmp_path, text):
     room = Classroom.open(tmp_path)
@@ -160,6 +167,7 @@ def test_the_secret_is_made_once_and_private(tmp_path):
     assert len(first.secret) == 64 and first.secret != second.secret
     assert Classroom.open(tmp_path / "a").secret == first.secret
     assert stat.S_IMODE(os.stat(tmp_path / "a" / "secret").st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(tmp_path / "a").st_mode) == 0o700
 
 
 @pytest.mark.parametrize("name", ["", "..", "../x", "a/b", ".hidden", "x" * 65, "a\n", "ü", "-rf"])
@@ -205,10 +213,17 @@ def test_a_class_is_worked_on_by_one_at_a_time_who_removes_what_a_killed_one_beg
 
 def test_a_mistyped_folder_makes_no_class(tmp_path, capsys):
     words = ["grade", "export", "--folder", str(tmp_path / "typo")]
-    assert main(words) == 1 and "add --new" in capsys.readouterr().err
+    assert main(words) == 1 and "`grade release --new` makes one" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*words, "--new"])
     assert not (tmp_path / "typo").exists()
-    assert main([*words, "--new"]) == 1 and (tmp_path / "typo" / "secret").exists()
-    assert "run `grade release` first" in capsys.readouterr().err
+    collecting = ["grade", "collect", "a1", "--new", *words[2:]]
+    assert main(collecting) == 1 and (tmp_path / "typo" / "secret").exists()
+    capsys.readouterr()
+    for odd in (["run", "--workers", "0"], ["similarity", "--threshold", "60"]):
+        with pytest.raises(SystemExit):
+            main(["grade", *odd, *words[2:]])
+        assert f"argument {odd[1]}" in capsys.readouterr().err
     assert main(["grade", "demo", "--folder", str(tmp_path / "typo")]) == 1
     assert "real class" in capsys.readouterr().err
 
@@ -231,7 +246,7 @@ def test_all_assignments_are_those_that_are_ready_and_a_source_is_of_one(room, c
     assert "name it, such as `grade collect a1 --source" in capsys.readouterr().err
     assert (
         main(["grade", "export", "a2", *folder]) == 0
-        and "exercises are: 1. `grade run a2`" in capsys.readouterr().out
+        and "up-to-date mark: 1. `grade run a2`" in capsys.readouterr().out
     )
     assert main(["grade", "export", *folder, "--for", "moodle", "--pseudonyms"]) == 1
     assert "moodle needs the students' names: leave --pseudonyms" in capsys.readouterr().err
@@ -260,3 +275,52 @@ def test_an_answers_file_is_gone_once_it_is_read_as_the_disk_is_small(a1, tmp_pa
         item = {"name": "fold", "seconds": 5}
         assert answering.answer_in_child(item, b"", None, scratch) == b"answer"
     assert list(scratch.iterdir()) == []
+
+
+def test_a_bubblewrap_that_is_too_old_is_named_with_the_version_that_is_needed(
+    tmp_path, monkeypatch
+):
+    bwrap = tmp_path / "bwrap"
+    bwrap.write_text(
+        '#!/bin/sh\ncase "$*" in *--size*) echo "bwrap: Unknown option --size" >&2; exit 1; esac\n'
+    )
+    bwrap.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    machine.obstacle.cache_clear()
+    try:
+        assert "too old (bwrap: Unknown option --size); 0.8 or newer" in machine.obstacle()
+    finally:
+        machine.obstacle.cache_clear()
+
+
+def test_a_private_file_is_private_in_a_folder_that_others_may_read(tmp_path):
+    tmp_path.chmod(0o755)
+    write_private(tmp_path / "autograders" / "a1.zip", b"with the secret")
+    assert stat.S_IMODE((tmp_path / "autograders" / "a1.zip").stat().st_mode) == 0o600
+    write(tmp_path / "page.html", "")
+    assert (tmp_path / "page.html").stat().st_mode & 0o044
+
+
+@pytest.mark.parametrize("name", ["what?", "a%20b"])
+def test_a_folder_in_which_no_gradebook_can_lie_is_refused(tmp_path, name):
+    with pytest.raises(ClassroomError, match="choose another --folder"):
+        Classroom.open(tmp_path / name)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_demonstration_that_was_stopped_can_be_made_again(tmp_path, monkeypatch):
+    words = ["grade", "demo", "--folder", str(tmp_path / "demo")]
+    stop = Mock(side_effect=ClassroomError("stopped"))
+    monkeypatch.setattr("course.commands.grade._do", stop)
+    assert main(words) == main(words) == 1 and stop.call_count == 2
+
+
+def test_the_size_of_a_network_is_known_in_another_folder_too(tmp_path, monkeypatch):
+    driver = course.load("a5").load_driver()
+    (tmp_path / "a5").mkdir()
+    (tmp_path / "a5" / driver.FILE).write_bytes(b"tensors")
+    monkeypatch.setattr(driver, "FOLDER", tmp_path / "a5")
+    monkeypatch.chdir(tmp_path)
+    same = torch.ones(4)
+    _, _, measured = driver.score_network(same, same)
+    assert measured["bytes"] == len(b"tensors") + len(driver.FILE) + driver.saved_code_bytes()

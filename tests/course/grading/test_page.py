@@ -152,7 +152,7 @@ def test_a_page_can_be_read_by_its_headings_and_tells_each_case(page):
     assert '<a href="#fold_conv">5. fold_conv</a>' in page
     assert '<h3 id="fold_conv">5. fold_conv: 0 of 10</h3>' in page
     assert "Right in 2 of 3 cases. Not in: in groups" in page
-    assert "<b>it calls</b> fold_conv, wrong as well: it may be one mistake" in page
+    assert "<b>it calls</b> fold_conv, wrong too: it may be one mistake" in page
     assert "waiting, 6 at most" in page and "late penalty" not in page
     assert "<img" not in page and "[image: a plot]" in page and 'lang="en"' in page
 

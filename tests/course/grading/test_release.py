@@ -5,12 +5,14 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
+from unittest.mock import Mock
 
 import nbformat
 import pytest
 
-from course.grading import answers, course, handout, release, wire
-from course.grading.classroom import Classroom
+from course.grading import answers, course, gradescope, handout, intake, release, runner, wire
+from course.grading.classroom import Classroom, write
 from tests.course.grading.trying import handed_in
 from tests.marks import IN_CI
 
@@ -210,9 +212,9 @@ def test_an_untouched_release_runs_and_a_solved_one_is_right(name, released, tmp
 
 
 MISFITS = [
-    ('"points": 12', '"points": 13', "grades"),
+    ('"points": 12', '"points": 13', "12 points in specification.py, 13 in a1.ipynb: corr"),
     ('"grade_id": "fold_conv_solution"', '"grade_id": "fold_conv_answer"', "no cell"),
-    ('"points": 6', '"points": 7', "by hand"),
+    ('"points": 6', '"points": 7', "points together"),
     ('"nbgrader": {', '"other": {', "read-only"),
 ]
 
@@ -228,3 +230,56 @@ def test_a_notebook_that_does_not_fit_its_specification_or_is_not_there_is_refus
         assert not (room.folder / "released" / "a1").exists()
     with pytest.raises(ValueError, match=r"no assignment .a9. in .*; there are a1, a2, a3, a4, a5"):
         course.load("a9")
+
+
+def test_a_release_that_is_stopped_leaves_the_zip_file_whole(room, a1, monkeypatch):
+    path = room.folder / "released" / "a1.zip"
+    before = path.read_bytes()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(zipfile.ZipFile, "write", Mock(side_effect=KeyboardInterrupt))
+        release.release(room, a1)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(b"half")])
+def test_a_release_whose_zip_file_is_lost_is_named_with_what_to_run(room, a1, hand_in, spoil):
+    released = room.folder / "released" / "a1"
+    spoil(released.with_suffix(".zip"))
+    with pytest.raises(ValueError, match=r"a1\.zip cannot be read .*`grade release a1` again"):
+        intake.read(hand_in("ada", {}), "a1.ipynb", runner.skeleton_of(room, a1), released)
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A small course in a git repository of its own; a module of a1 was not added yet."""
+    folder = tmp_path / "clone" / "notebooks" / "assignments"
+    for name in ("specification.py", "gone.py", "mine.py"):
+        write(folder / "a1" / name, "")
+    git = ["git", "-C", str(tmp_path / "clone")]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    subprocess.run([*git, "add", "notebooks/assignments/a1/[sg]*"], check=True)
+    (folder / "a1" / "gone.py").unlink()
+    monkeypatch.setattr(course, "FOLDER", folder)
+    monkeypatch.setattr(gradescope, "ROOT", tmp_path / "clone")
+    return folder
+
+
+def test_gradescope_gets_modules_that_were_not_added_to_git_yet(room, a1, clone):
+    packed = gradescope.pack(room, course.Exercise(a1.assignment, clone / "a1"))
+    names = {Path(name).name for name in zipfile.ZipFile(packed).namelist()}
+    assert {"specification.py", "mine.py", "secret"} < names and "gone.py" not in names
+    assert not [name for name in course.listed_files() if "specification" not in name]
+
+
+def test_without_git_neither_an_edition_nor_an_autograder_is_made(room, a1, tmp_path, monkeypatch):
+    monkeypatch.setattr(course, "FOLDER", tmp_path / "notebooks" / "assignments")
+    (tmp_path / "notebooks" / "assignments").mkdir(parents=True)
+    for make in (lambda: gradescope.pack(room, a1), lambda: release.edition(room, [])):
+        with pytest.raises(ValueError, match=r"is no git repository.*clone the course"):
+            make()
+
+
+def test_a_copied_assignment_that_kept_its_name_is_refused(a1, tmp_path):
+    shutil.copytree(a1.folder, tmp_path / "a6")
+    with pytest.raises(ValueError, match=r"specification.py calls its assignment 'a1': write 'a6'"):
+        course.load("a6", tmp_path)

@@ -5,7 +5,7 @@ import linecache
 import shutil
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from unittest.mock import Mock
 
 import nbformat
@@ -102,9 +102,12 @@ def test_one_item_is_graded_again_and_the_marks_of_the_others_stay(
     marks = record.scores(room, "a1", "ada")
     assert marks["fold_conv"]["points"] == 7 and marks["padding_answer"]["points"] == 5
     assert room.result("a1", "ada")["items"].keys() == {item.name for item in a1.assignment.items}
-    waiting = runner.pending(room, a1)  # ben's, which only a whole run grades
-    assert "exercises are: 1." in waiting[0]
-    assert runner.run(room, a1) == {"graded": 1, "kept": 2} and len(graded[-1]) > 1
+    waiting = runner.pending(room, a1)  # the other items, which only a whole run grades
+    assert "up-to-date mark: 3." in waiting[0]
+    assert runner.run(room, a1) == {"graded": 3, "kept": 0} and len(graded[-1]) > 1
+    assert record.scores(room, "a1", "ada")["fold_conv"]["points"] == 1 and (
+        runner.pending(room, a1) == []
+    )
     with pytest.raises(ClassroomError, match="no item 'fold'; there are bn_affine, "):
         runner.run(room, a1, item="fold")
 
@@ -129,9 +132,11 @@ def test_changed_points_and_items_are_released_before_anything_is_graded(room, a
     with pytest.raises(ClassroomError, match=said + remedy):
         runner.run(room, added)
     assert graded == [] and runner.run(room, a1) == {"graded": 1, "kept": 0}
-    with pytest.raises(ClassroomError, match=f"{said}.*, once hand-ins were graded"):
+    with pytest.raises(ClassroomError, match=f"{said}.* once hand-ins were graded"):
         runner.run(room, added)
-    with pytest.raises(ClassroomError, match=r"not released, for its items changed \(added\): the"):
+    with pytest.raises(
+        ClassroomError, match=r"not released, for its items changed \(added\): once"
+    ):
         release.require_same_items(room, added)
     with record.Gradebook(f"sqlite:///{room.gradebook}") as book:  # one from an older backup
         book.find_grade_cell(first.name, "a1", "a1").max_score = 3
@@ -164,6 +169,10 @@ def test_pages_have_the_name_in_the_class_list_and_collect_names_who_is_late(
     pages = [page.read_text() for page in feedback.write_all(room, a1, pseudonyms=True)]
     assert not any("Ada Lovelace, handed in" in page for page in pages)
     (room.folder / "incoming" / "a1").mkdir(parents=True)
+    assert main(["grade", "collect", "a1", "--folder", str(room.folder)]) == 0
+    assert "2 late (ada, ben); see" in capsys.readouterr().out
+    due = datetime.now(UTC) - timedelta(hours=1)  # which costs less than a hundredth of a point
+    room.settings.write_text(f"late_percent_per_day = 0.4\n[due]\na1 = {due.isoformat()}\n")
     assert main(["grade", "collect", "a1", "--folder", str(room.folder)]) == 0
     assert "2 late (ada, ben); see" in capsys.readouterr().out
 
@@ -204,7 +213,7 @@ def test_points_given_by_hand_to_code_stay_settled_unless_the_hand_in_changes(
     assert "to be looked at again" in feedback.write_all(room, a1)[0].read_text()
     give_by_hand(room, 5, "padding_answer")
     (moodle, *remarks) = export.export_for("moodle", room, [a1])
-    said = "the points given by hand, for the hand-in changed: ada's fold_conv"
+    said = "the points given by hand, as the hand-in changed: ada's fold_conv"
     assert any(said in remark for remark in remarks) and "ada,\n" in moodle.read_text()
     assert not any("written answers" in remark for remark in remarks)
     said = "ada's fold_conv: the hand-in changed, so look again at the points given by hand"
@@ -299,10 +308,16 @@ def test_a_grader_that_fails_on_one_item_leaves_the_rest_and_is_tried_again(
         patch.setattr(runner, "version", lambda name: "corrected")
         patch.setattr(runner.judge, "grade", Mock(side_effect=RuntimeError("something odd")))
         runner.run(room, a1, item="bn_affine")
+        runner.run(room, a1)
         assert "something odd" in room.result("a1", "ada")["notes"][0]
+        assert any("ada: The grader failed" in line for line in noteworthy(room, a1))
+        every = len(a1.assignment.items)  # of which each has the point that it had
+        marks = record.scores(room, "a1", "ada").values()
+        assert points_of(room, "ada") == {"ada": every} and sum(r["points"] for r in marks) == every
         patch.setattr(runner.judge, "grade", Mock(side_effect=AssertionError))
         assert runner.run(room, a1, item="bn_affine") == {"graded": 0, "kept": 0}
     assert runner.run(room, a1) == {"graded": 1, "kept": 0}
+    assert not any("failed" in line for line in noteworthy(room, a1))
 
 
 def test_a_grader_that_fails_costs_only_the_one_submission(room, a1, hand_in, graded, monkeypatch):
@@ -411,3 +426,40 @@ def test_pages_that_do_not_fit_into_moodles_zip_file_are_named(room, a1, monkeyp
     assert main(["grade", "feedback", "a1", "--folder", str(room.folder)]) == 0
     said = capsys.readouterr().out
     assert f"{room.folder / 'a1.zip'}, without those that came in another way: eve\n" in said
+
+
+def test_only_what_judges_makes_marks_old(tmp_path, a1, monkeypatch):
+    grader = shutil.copytree(job.HERE, tmp_path / "grading")
+    exercise = replace(a1, folder=shutil.copytree(a1.folder, tmp_path / "a1"))
+    monkeypatch.setattr(runner.job, "HERE", grader)
+    monkeypatch.setattr(runner.course, "load", lambda name: exercise)
+    before = runner.version("a1")
+    teachers = [grader / "stats.py", grader / "roster.py", exercise.folder / "answers.py"]
+    for path in [*teachers, exercise.notebook]:
+        path.write_text(path.read_text() + "\n")
+        assert runner.version("a1") == before, path
+    judging = [grader / "judge.py", grader / "inside" / "cells.py", exercise.folder / "stats.py"]
+    for path in [*judging, exercise.folder / "networks.py"]:
+        write(path, (path.read_text() if path.exists() else "") + "\n")
+        before, earlier = runner.version("a1"), before
+        assert before != earlier, path
+
+
+def test_what_collect_said_of_others_stays_where_one_could_not_be_read(room, a1):
+    told = "all.zip was not unpacked, because the notebook lies beside it"
+    torn = "the notebook is empty: hand it in again"
+    rows = [
+        f'ben,ben,,collected,"{told}"',
+        f"eve,eve,,unreadable,{torn}",
+        f"cy,cy,,unchanged,{torn}",
+    ]
+    write(
+        room.folder / "collected" / "a1.csv",
+        "\n".join(["entry,student,arrived (UTC),became,remark", *rows]),
+    )
+    room.submission("eve", "a1").mkdir(parents=True)
+    result = {"readable": False, "notes": [f"Nothing could be graded: {torn}."], "items": {}}
+    write(room.result_path("a1", "eve"), json.dumps(result))
+    said = "\n".join(noteworthy(room, a1))
+    assert f"ben was collected, but {told}" in said and f"cy is the same as before: {torn}" in said
+    assert "eve was unreadable" not in said and f"eve: Nothing could be graded: {torn}" in said

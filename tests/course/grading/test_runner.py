@@ -95,9 +95,7 @@ def test_the_demonstration_class_from_end_to_end(room, a1):
     assert len(told) == 1 and "Nothing could be graded: the notebook is not valid JSON" in told[0]
     odd = [line.strip() for line in noteworthy(room, a1) if "read the code" in line]
     needless = {"ines": "os._exit", "jan": "import driver, wire"}
-    assert odd == [
-        f"{who}: read the code, for no exercise needs {n}" for who, n in needless.items()
-    ]
+    assert odd == [f"{who}: read the code, as no exercise needs {n}" for who, n in needless.items()]
     marks = export.table(room, ["a1"])
     unread = marks[marks["waiting"]]["student"].nunique()
     assert f"in {unread} hand-ins" in noteworthy(room, a1)[-1] and unread > 1

@@ -362,7 +362,7 @@ def test_cells_that_compare_with_torchs_own_cost_nothing(a1, skeleton, sheets, p
 
 def test_what_an_answer_lacks_since_it_was_left_out_is_told(a1, skeleton, sheets):
     lacks, decorated = rows_of(a1, skeleton, sheets, "bn_train", [LACKS, DECORATED])
-    words = "{} is not there, for this exercise forbids what is called in `{}"
+    words = "{} is not defined, as this exercise forbids what is called in `{}"
     assert words.format("table", "table") in lacks["message"]
     assert words.format("bn_train", "@normed`") in decorated["message"]
 

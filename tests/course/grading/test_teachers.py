@@ -12,7 +12,17 @@ import pytest
 import torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
-from course.grading import answers, course, export, feedback, record, roster, similarity, stats
+from course.grading import (
+    answers,
+    course,
+    export,
+    feedback,
+    record,
+    release,
+    roster,
+    similarity,
+    stats,
+)
 from course.grading.classroom import Classroom, ClassroomError, write
 from course.grading.record import AwardPoints
 from tests.course.grading.trying import item_of
@@ -105,10 +115,10 @@ def test_the_class_list_says_who_has_more_time(tmp_path):
     shown_of = {"ada": "on time", "ben": "on time", "dot": "1 day late", "eve": "1 day late"}
     for student, shown in shown_of.items():
         assert feedback._when(room, "a1", student) == shown
-    (room.folder / roster.FILE).write_text(
-        "name\tid\nAda L\t1\n\t\n\t \n"
-    )  # a table with tabs and empty rows
-    assert [(one.name, one.id) for one in roster.read(room).values()] == [("Ada L", "1")]
+    # A table with tabs and empty rows, and what spreadsheets write behind the last column.
+    for text in ("name\tid\nAda L\t1\n\t\n\t \n", "name;id;\nAda L;1;\n"):
+        (room.folder / roster.FILE).write_text(text)
+        assert [(one.name, one.id) for one in roster.read(room).values()] == [("Ada L", "1")]
 
 
 WRONG_LISTS = {
@@ -123,6 +133,13 @@ WRONG_LISTS = {
     "name,id\nJörg,1\n": r"cannot be read as CSV in UTF-8 \(in Excel: Save As, CSV UTF-8",
     "student,extra_days\nada,1\nben,soon\n": "line 3: extra_days is soon; write a number",
     "student,extra_days\nada,-1\n": "line 2: extra_days is -1",
+    "student,extra_days_A3\nada,1\n": (
+        "the columns are student, extra_days_A3; not known: extra_days_A3; use student, id"
+    ),
+    "student,late_days_a33\nada,1\n": ".*; not known: late_days_a33; use",
+    "student,name,email\nada,,a@b\n": ".*; not known: email; use",
+    "student,id\nada,1\nben,1\n": "line 3: id 1 is ada's as well: correct one of the two",
+    "student,moodle\nada,1 2\nben,3 2\n": "line 3: moodle 2 is ada's as well",
 }
 
 
@@ -222,7 +239,7 @@ def test_moodle_and_canvas_leave_empty_what_is_not_settled(graded, a1):
     assert not any("ada" in remark for remark in remarks)
 
 
-def test_a_gradebook_that_was_lost_is_named_with_what_to_run(graded):
+def test_a_gradebook_that_was_lost_is_named_with_what_to_run(graded, a1):
     write(graded.result_path("a1", "ben"), '{"boxed": true}')
     for _ in range(2):  # it lacks a student, then it is gone
         with pytest.raises(
@@ -230,7 +247,15 @@ def test_a_gradebook_that_was_lost_is_named_with_what_to_run(graded):
         ):
             record.scores(graded, "a1", "ben")
         graded.gradebook.unlink(missing_ok=True)
+    with pytest.raises(RuntimeError, match=r"gradebook\.db holds nothing of a1, .*`grade run a1`"):
+        release.require_released_points(graded, a1)
     assert not graded.gradebook.exists()
+
+
+def test_of_a_failure_of_nbgrader_the_reason_is_told(room, skeleton, monkeypatch):
+    monkeypatch.setattr(record.SaveMarks, "preprocess", lambda *_: 1 / 0)
+    with pytest.raises(RuntimeError, match="autograde of ada's a1 failed: ZeroDivisionError: div"):
+        enter(room, skeleton, {})
 
 
 COPIED = """
@@ -288,6 +313,12 @@ def test_the_report_shows_pairs_side_by_side_and_nothing_runs_in_it(room, hand_i
         )
     path, count = similarity.write_report(room, a1)
     text = path.read_text()
+    for student in ("eve", "fay"):  # who hand in the same file, and what they were given
+        place = hand_in(student, {"own": "from mine import *"})
+        write(place / "mine.py", OTHERS[1] + COPIED)
+        shutil.copy(room.folder / "released" / "a1" / "guard.py", place)
+    page = similarity.write_report(room, a1)[0].read_text()
+    assert "<h3>mine.py</h3>" in page and "guard.py" not in page
     assert count == 1 and "ada and ben" in text and "zora" not in text
     assert "of ben alone" in text and "<script>" not in text and "&lt;script&gt;" in text
 
@@ -365,3 +396,13 @@ def test_the_best_come_first_and_the_figure_shows_every_network_and_the_rule(tmp
     assert {"1 ada", "6 emil"} <= {text.get_text() for text in plot.texts}
     assert len(csv.read_text().splitlines()) == 1 + len(CLASS)
     assert stats.draw_leaderboard(contest, course.load("a1")) == []
+
+
+def test_a_total_has_two_decimals(graded, monkeypatch):
+    marks = {name: {"points": points, "of": 1, "waiting": False} for name, points in THIRDS.items()}
+    monkeypatch.setattr(record, "scores", lambda *_: marks)
+    path = export.export(graded, ["a1"])[1]
+    assert rows(path)[1][4] == "0.3"
+
+
+THIRDS = {"first": 0.1, "second": 0.1, "third": 0.1}
