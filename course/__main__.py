@@ -28,7 +28,7 @@ COMMANDS = {
         "course.commands.compress",
         "prune, fine-tune and quantize in one go, with a table of every stage",
     ),
-    "sweep": ("course.commands.sweep", "a list of jobs, each made once; resumable"),
+    "sweep": ("course.commands.sweep", "make a list of networks, each once; resumable"),
     "results": (
         "course.commands.results",
         "bring README, the page of results and the chart up to date",
@@ -43,7 +43,7 @@ COMMANDS = {
 }
 
 SPELLINGS = {"quantise": "quantize", "fine-tune": "finetune"}
-GO_ON = ("train", "finetune", "quantize", "compress", "sweep", "grade")  # where they were stopped
+RESUMABLE = ("train", "finetune", "compress", "sweep", "grade")  # given again, they go on
 READ = ("checkpoint", "weights", "teacher")
 WRITTEN = ("output", "onnx", "log", "state", "handover")
 STAGES = ("dense", "pruned", "fine-tuned", "quantized")  # what compress writes
@@ -51,9 +51,7 @@ DERIVED = {"state": ".state", "log": ".csv"}  # beside the output, unless they a
 
 
 def refuse_one_file_for_two(arguments: argparse.Namespace) -> None:
-    """A file that a command writes would destroy what it replaces: what the command reads, or
-    writes as well.
-    """
+    """Refuse to write over a file that the command also reads, or writes under another option."""
     for name, ending in DERIVED.items():
         if getattr(arguments, name, "no such option") is None:
             setattr(arguments, name, arguments.output.with_suffix(ending))
@@ -80,6 +78,21 @@ def main(words: list[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if words is None else words)
     words[:1] = [SPELLINGS.get(word, word) for word in words[:1]]
+    if sys.version_info < (3, 11):  # noqa: UP036
+        told = "is too old: install 3.11 or newer, delete .venv and set up again, as README says"
+        print(f"Python {sys.version.split()[0]} {told}", file=sys.stderr)
+        return 1
+    try:
+        return status_of(words)
+    except KeyboardInterrupt:
+        goes_on = "--qat-epochs" in words or any(word in RESUMABLE for word in words[:1])
+        kept = " What was finished is kept; the same command goes on from there." * goes_on
+        print(f"\nStopped.{kept}", file=sys.stderr)
+        return 130
+
+
+def status_of(words: list[str]) -> int:
+    """Read the words, and do what they ask for."""
     overview = argparse.ArgumentParser(
         prog="python -m course",
         description="From BatchNorm to int8: the course's commands.",
@@ -97,9 +110,9 @@ def main(words: list[str] | None = None) -> int:
         if words[:1] == [name]:
             try:
                 command = importlib.import_module(module)
-            except ModuleNotFoundError as missing:
+            except (ImportError, OSError) as error:  # it is missing, or its libraries do not load
                 remedy = "`python -m course doctor` says how to install what is missing"
-                parser.exit(1, f"{parser.prog}: {missing}; {remedy}\n")
+                parser.exit(1, f"{parser.prog}: {error}; {remedy}\n")
             command.add_arguments(parser)
     arguments, unknown = overview.parse_known_args(words)
     if unknown:  # the command, or its own sub-command, says so with its usage
@@ -108,12 +121,6 @@ def main(words: list[str] | None = None) -> int:
     try:
         refuse_one_file_for_two(arguments)
         return command.run(arguments) or 0
-    except KeyboardInterrupt:
-        kept = " What was finished is kept; the same command goes on from there." * (
-            arguments.command in GO_ON
-        )
-        print(f"\nStopped.{kept}", file=sys.stderr)
-        return 130
     except (ValueError, RuntimeError, OSError) as error:
         print(f"{overview.prog} {arguments.command}: {error}", file=sys.stderr)
         return 1

@@ -36,7 +36,7 @@ import sys
 
 if "google.colab" in sys.modules or "KAGGLE_KERNEL_RUN_TYPE" in os.environ:
     source = os.environ.get("COURSE_REPOSITORY", "{source}")
-    folder = os.path.abspath("from-batchnorm-to-int8")
+    folder = os.environ.setdefault("COURSE_FOLDER", os.path.abspath("from-batchnorm-to-int8"))
     if not os.path.exists(folder):
         if not source:
             raise ValueError("run %env COURSE_REPOSITORY=<address to clone>, then this cell again")
@@ -49,7 +49,9 @@ if "google.colab" in sys.modules or "KAGGLE_KERNEL_RUN_TYPE" in os.environ:
 
 
 def set_up() -> None:
-    """Install what is missing, keep answers where they last, and go to the notebooks' folder."""
+    """Install what is missing, keep answers where they outlive the session, and go to the
+    notebooks' folder.
+    """
     missing = [name for name in needed() if not installed(name)]
     if missing:
         print(f"installing {', '.join(missing)}")
@@ -67,7 +69,9 @@ def set_up() -> None:
 
 
 def here() -> bool:
-    """Whether this is such a server; a command that a cell starts has no `google.colab` loaded."""
+    """Whether this is such a server, judged by the environment, for a command that a cell starts
+    has no `google.colab`.
+    """
     return "COLAB_RELEASE_TAG" in os.environ or "KAGGLE_KERNEL_RUN_TYPE" in os.environ
 
 
@@ -77,7 +81,7 @@ def project() -> dict[str, Any]:
 
 
 def needed() -> list[str]:
-    """What a learner needs, as pyproject.toml names it, but for what every server has."""
+    """What a learner needs, as pyproject.toml names it, except what every server has."""
     extras = project()["optional-dependencies"]
     named = project()["dependencies"] + extras.get("study", [])
     names = [re.split(r"[ <>=!~;\[]", name)[0] for name in named]

@@ -53,7 +53,7 @@ def main(names: list[str]) -> int:
 
 
 def run(path: Path, folder: Path, bare: Path) -> str:
-    """Run one lesson from its first cell; what came of it in one line."""
+    """Run one lesson from its first cell; the outcome in one line."""
     alone = folder / path.stem
     alone.mkdir()
     copy2(path, alone)

@@ -12,13 +12,14 @@ import tomllib
 import venv
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+from course.hosted import REPOSITORY
+
 TABLE = Path(__file__).with_suffix(".toml")
 LESSONS = ["course", "run", "--jobs", "1"]
 REPLICA = ["course.replica"]  # each alone, from its first cell
 TORCH = ("torch", "torchvision")
 TESTS = ["-n", "auto", "-m", "not slow and not network and not box and not browser", "-q"]
-# What libraries of different years say of each other is no fault of the course.
+# Warnings that old and new libraries give about each other do not count.
 TESTS += ["-W", "default"]
 # nbgrader cannot be had with the IPython of hosted notebooks, where nobody grades.
 UNGRADED = ["--ignore=tests/course/grading", "--ignore=tests/test_main.py"]
@@ -32,7 +33,7 @@ def main() -> int:
     sets = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(sets)}; default all")
-    told = f"the tests of {', '.join(SHORT_TESTS)} and lessons {', '.join(SHORT_LESSONS)} alone"
+    told = f"only the tests of {', '.join(SHORT_TESTS)} and lessons {', '.join(SHORT_LESSONS)}"
     parser.add_argument("--short", action="store_true", help=told)
     arguments = parser.parse_args()
     names = arguments.sets or list(sets)
@@ -48,8 +49,7 @@ def main() -> int:
 def check(name: str, versions: dict[str, str], short: bool) -> str:
     """Install a set, run the fast tests and the lessons; "ok", or what failed."""
     folder = REPOSITORY / "build" / "versions" / name
-    if not folder.exists():
-        venv.create(folder, with_pip=True)
+    venv.create(folder, with_pip=True, clear=True)  # what is there may be half made, or old
     python = str(folder / ("Scripts" if os.name == "nt" else "bin") / "python")
     for step, command in installation(python, name, versions).items():
         if not passed(name, step, command):

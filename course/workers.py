@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class Here(Executor):
-    """Does at once, in this thread, what it is given, so that Ctrl-C stops that."""
+    """Runs work at once, in this thread, so that Ctrl-C stops it."""
 
     def submit(self, work: Callable, *inputs: object) -> Future:
         """Do it; an error is raised from here."""
@@ -31,7 +31,7 @@ def threads(number: int | None) -> Iterator[tuple[Executor, int]]:
 def cluster(scheduler: str, number: int | None = None) -> Iterator[tuple[Executor, int]]:
     """The workers of a Dask cluster, and how much work to give them at a time.
 
-    Dask gives the work of a worker that is lost to another one.
+    If a worker is lost, Dask gives its work to another.
     """
     try:
         from distributed import Client

@@ -134,7 +134,8 @@ def digest(tensors: Iterable[torch.Tensor]) -> str:
     """A short text that tells one list of tensors from another, by their bytes."""
     found = hashlib.sha256()
     for tensor in tensors:
-        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        # Repeated once, not `contiguous`, which leaves one number with a stride of 0 as it is.
+        found.update(tensor.detach().cpu().reshape(-1).repeat(1).view(torch.uint8).numpy())
     return found.hexdigest()[:16]
 
 

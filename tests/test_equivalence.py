@@ -11,6 +11,7 @@ from helpers.equivalence import (
     EquivalenceError,
     _random_like,
     assert_equivalent,
+    digest,
     gap,
     randomize_batchnorm,
 )
@@ -85,6 +86,12 @@ OTHERS = {
 def test_a_network_that_runs_in_fewer_formats_and_wrong_complex_numbers_are_noticed(message):
     one, other = (Net(run, i=torch.tensor(1j)) for run in OTHERS[message])
     assert re.match(message, Answers(one, (X + 1,)).difference(other) or "")
+
+
+def test_a_digest_tells_bytes_apart_wherever_they_lie_in_memory():
+    one = torch.tensor(3.5)
+    same = [one.expand(1), torch.tensor([[3.5, 1.0]]).T[:1], one.reshape(1)]
+    assert len({digest([x]) for x in same}) == 1 and digest([one]) != digest([2 * one])
 
 
 def test_networks_that_give_no_number_are_not_called_equal():

@@ -1,7 +1,9 @@
 import ast
 import importlib
+from pathlib import Path
 
 import pytest
+import torch
 
 from course.__main__ import COMMANDS, main
 from course.commands import grade
@@ -15,7 +17,9 @@ def test_every_command_explains_itself(name, capsys):
         main([name, "--help"])
     assert stop.value.code == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "show this help message" in told and (name != "run" or "--publish takes one" in told)
+    assert "show this help message" in told and (
+        name != "run" or "with --publish always one" in told
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,6 +90,8 @@ TINY = "data/checkpoints/tiny.safetensors"
         (f"prune {TINY} small.safetensors --output build/x.safetensors", "prune", "small.safe"),
         ("demo --folder there", "demo", "unrecognized arguments: --folder there"),
         ("grade stats --graphs", "grade stats", "unrecognized arguments: --graphs"),
+        ("train --distill 0.5", "train", "unrecognized arguments: --distill 0.5"),
+        ("sweep tiny --dry build --commit", "sweep", "--commit: not allowed with argument --dry"),
     ],
 )
 def test_a_command_that_is_not_right_is_explained_with_its_own_usage(words, usage, says, capsys):
@@ -153,6 +159,93 @@ def test_a_package_that_only_some_commands_need_is_named_with_who_says_the_remed
     assert "No module named 'tests.imports_what_nobody_has'" in told and "course doctor" in told
 
 
-def test_every_benchmark_can_be_started():
-    for path in (REPOSITORY / "course" / "benchmarks").glob("[a-z]*.py"):
-        assert importlib.import_module(f"course.benchmarks.{path.stem}").__doc__
+def raising(problem):
+    def raised(*_):
+        raise problem
+
+    return raised
+
+
+def test_an_old_python_is_told_by_every_command(monkeypatch, capsys):
+    monkeypatch.setattr("sys.version_info", (3, 10, 13))
+    assert main(["doctor"]) == 1
+    assert "is too old: install 3.11 or newer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [("quantize", "Stopped.\n"), ("quantize --qat-epochs 1", "goes on from there.\n")],
+)
+def test_only_a_training_goes_on_after_ctrl_c(words, says, monkeypatch, capsys):
+    monkeypatch.setattr(importlib, "import_module", raising(KeyboardInterrupt()))
+    assert main(words.split()) == 130 and capsys.readouterr().err.endswith(says)
+
+
+@pytest.mark.parametrize(
+    ("problem", "status", "says"),
+    [
+        (ImportError("DLL load failed"), 1, "DLL load failed; `python -m course doctor`"),
+        (OSError("[WinError 126]"), 1, "[WinError 126]; `python -m course doctor`"),
+        (KeyboardInterrupt(), 130, "Stopped. What was finished is kept"),
+    ],
+)
+def test_what_happens_while_a_command_is_imported_is_told_in_a_line(
+    problem, status, says, monkeypatch, capsys
+):
+    monkeypatch.setattr(importlib, "import_module", raising(problem))
+    try:
+        found = main(["train"])
+    except SystemExit as end:
+        found = end.code
+    assert found == status and says in capsys.readouterr().err
+
+
+def test_a_default_with_a_per_cent_sign_is_told(monkeypatch, capsys):
+    monkeypatch.setattr("course.publish.runner.BUILD", Path("50% off"))
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"(default: {Path('50% off') / 'notebooks'})" in told
+
+
+BENCHMARKS = [
+    importlib.import_module(f"course.benchmarks.{path.stem}")
+    for path in (REPOSITORY / "course" / "benchmarks").glob("[a-z]*.py")
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (["--help"], 0, "python -m course.benchmarks."),
+        (["--fast"], 2, "unrecognized arguments: --fast"),
+    ],
+)
+def test_every_benchmark_explains_itself_before_it_works(words, status, says, monkeypatch, capsys):
+    for work in ((data, "load_cifar10"), (torch, "set_num_threads")):
+        monkeypatch.setattr(*work, lambda *_: pytest.fail("it works"))
+    monkeypatch.setattr("sys.argv", ["benchmark", *words])
+    for module in BENCHMARKS:
+        assert module.__doc__
+        if hasattr(module, "main"):
+            with pytest.raises(SystemExit) as stop:
+                module.main()
+            assert stop.value.code == status
+            told = "".join(capsys.readouterr())
+            assert says in told or "required: --package" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "says"),
+    [
+        ("pruning_networks", "resnet18 resnet_18", "there is no network resnet_18"),
+        ("wild", "--package torchvision --only resnet18 resnet_18", "is no network resnet_18"),
+        ("step", "--steps 0", "'0' is not a whole number of 1 or more"),
+    ],
+)
+def test_words_that_a_benchmark_cannot_use_leave_no_row(name, words, says, monkeypatch, capsys):
+    monkeypatch.setattr("course.benchmarks.common.KnownRows.add", lambda *_: pytest.fail("a row"))
+    monkeypatch.setattr("sys.argv", ["benchmark", *words.split()])
+    with pytest.raises(SystemExit):
+        importlib.import_module(f"course.benchmarks.{name}").main()
+    assert says in capsys.readouterr().err

@@ -2,9 +2,11 @@
 of their own.
 """
 
+import argparse
 import hashlib
+import math
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -20,26 +22,38 @@ from helpers.provenance import provenance
 DENSE = CHECKPOINTS / "dense.safetensors"  # the network that all comparisons start from
 
 
+def described(doc: str) -> argparse.ArgumentParser:
+    """What a benchmark takes on its command line: nothing yet; --help tells its docstring."""
+    return argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+def refuse_unknown(
+    parser: argparse.ArgumentParser, asked: Iterable[str], names: Iterable[str]
+) -> None:
+    """A slip in the name of a network would get a row, which stays in the table."""
+    if unknown := {*asked} - {*names}:
+        parser.error(f"there is no network {', '.join(sorted(unknown))}")
+
+
 class KnownRows:
     """A table of data/results/ for work that takes long.
 
-    All rows of a run have its `settings`, unlike other rows.
+    Every row of a run carries its `settings`; rows of other runs carry others.
     """
 
     def __init__(self, name: str, checkpoint: Path | None = None, **settings: object) -> None:
-        self.path, self.settings = (
-            FOLDER / f"{name}.csv",
-            (origin(checkpoint) if checkpoint else {}) | settings,
-        )
+        self.path = FOLDER / f"{name}.csv"
+        self.settings = (origin(checkpoint) if checkpoint else {}) | settings
         self.rows = self.read()
 
     def read(self) -> list[dict]:
-        """All rows of the file."""
-        return (
-            pd.read_csv(self.path, dtype={"sha256": str}).to_dict("records")
-            if self.path.exists()
-            else []
-        )
+        """All rows of the file, whole numbers as such."""
+        if not self.path.exists():
+            return []
+        table = pd.read_csv(self.path, dtype={"sha256": str}, dtype_backend="numpy_nullable")
+        return table.astype(object).where(table.notna(), math.nan).to_dict("records")
 
     def mine(self) -> pd.DataFrame:
         """The rows of this run's settings."""
@@ -50,7 +64,7 @@ class KnownRows:
         return next((row for row in self.rows if matches(row, self.settings | wanted)), None)
 
     def add(self, row: dict, seed: int | None = None, instead_of: dict | None = None) -> dict:
-        """Keep a row, at once, beside those that others have written since.
+        """Write a row at once; rows that other processes have added meanwhile stay.
 
         It takes the place of what has the values of `instead_of`.
         """
@@ -59,7 +73,9 @@ class KnownRows:
             if instead_of is not None:
                 rows = [old for old in rows if not matches(old, self.settings | instead_of)]
             self.rows = [*rows, row | self.settings | provenance(seed)]
-            write_atomically(self.path, pd.DataFrame(self.rows).to_csv(index=False))
+            # As objects: among floats, the whole numbers of other rows would become some.
+            table = pd.DataFrame(self.rows, dtype=object)
+            write_atomically(self.path, table.to_csv(index=False))
         print(row, flush=True)
         return row
 
@@ -88,7 +104,7 @@ class Worker:
     """A contestant in a process of its own: its thread pool, its memory and its crash touch nobody
     else's.
 
-    The process is forked, so nothing may have used several threads here before.
+    It is forked, so this process must not have started threads.
     """
 
     def __init__(self, make: Callable[..., Callable], *arguments: object) -> None:

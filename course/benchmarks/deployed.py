@@ -14,11 +14,11 @@ import pandas as pd
 import torch
 from torch import nn
 
+from course.benchmarks.common import described
 from course.benchmarks.quantization_rivals import export_float, run_onnx
 from course.reference.table import DEPLOYED, load
-from helpers import models, quantization
-from helpers.data import Dataset, load_cifar10
-from helpers.dataset import input_of
+from helpers import data, models, quantization
+from helpers.dataset import Dataset, input_of
 from helpers.files import write_atomically
 from helpers.provenance import provenance
 
@@ -64,9 +64,11 @@ def measured(names: list[str], cifar: Dataset) -> pd.DataFrame:
 
 
 def main() -> None:
+    described(__doc__).parse_args()
+    cifar = data.load_cifar10("local")
     torch.set_num_threads(THREADS)
     names = [n for n in load().name if (models.CHECKPOINTS / f"{n}.safetensors").exists()]
-    table = measured(names, load_cifar10())
+    table = measured(names, cifar)
     write_atomically(DEPLOYED, table.assign(**provenance()).to_csv(index=False))
 
 

@@ -10,7 +10,6 @@ data/results/peers.csv; a row that is there is not computed again, and a trainin
 goes on. Milliseconds go to data/results/peers_speed.csv.
 """
 
-import argparse
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,14 +19,15 @@ import torchvision
 from torch import nn
 
 from course.benchmarks import speed
-from course.benchmarks.common import DENSE, KnownRows
+from course.benchmarks.common import DENSE, KnownRows, described
 from course.reference import jobs, stages
 from course.reference.measuring import float_structure
 from course.reference.table import FOLDER
 from helpers import data, metrics, models, training
 
 RATES = {"lr": 0.2, "muon": 0.02}  # of random weights
-WORK, HANDOVERS = Path("build/peers"), Path("data/training")
+WORK = data.REPOSITORY / "build/peers"
+HANDOVERS = data.REPOSITORY / "data/training"
 ENGINES = ["ONNX Runtime float32", "ONNX Runtime int8"]
 
 
@@ -67,7 +67,7 @@ def row(name: str, cifar: data.Dataset) -> dict:
     chosen = training.evaluate(model, split.validation_images, split.validation_labels)
     return {
         "network": name,
-        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "parameters": metrics.count_parameters(model),
         "macs": metrics.count_macs(model, torch.zeros(1, 3, 32, 32)),
         "validation": chosen.accuracy,
         "test": training.evaluate(model, cifar.test_images, cifar.test_labels).accuracy,
@@ -85,14 +85,13 @@ def time_them() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = described(__doc__)
     parser.add_argument("--speed", action="store_true", help="time the networks, untrained")
     if parser.parse_args().speed:
         time_them()
         return
-    cifar, known = data.load_cifar10(), KnownRows("peers", DENSE)
+    cifar = data.load_cifar10("local")
+    known = KnownRows("peers", DENSE)
     for name in NETWORKS:
         if known.find(network=name) is None:
             known.add(row(name, cifar), seed=0)

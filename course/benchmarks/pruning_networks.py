@@ -13,7 +13,6 @@ that stays, with its reason (an output of the network stays by definition): the 
 with what they find.
 """
 
-import argparse
 import gc
 import importlib
 import statistics
@@ -26,9 +25,10 @@ import torch
 import torchvision
 from torch import nn
 
-from course.benchmarks.common import KnownRows, Worker, WorkerError
+from course.benchmarks.common import KnownRows, Worker, WorkerError, described, refuse_unknown
 from course.reference.table import FOLDER
-from helpers import pruning
+from helpers import metrics, pruning
+from helpers.files import write_atomically
 
 RATIO = 0.3
 RUNS, ENOUGH_SECONDS = 7, 4
@@ -74,7 +74,7 @@ def contestant(name: str, tool: str) -> Callable[[str], dict]:
         if order == "prune":
             found.clear()  # its memory is not given back while the next one is timed
             model, x = built(name)
-            before = sum(p.numel() for p in model.parameters())
+            before = metrics.count_parameters(model)
             gc.collect()  # so that each run begins with the same amount of rubbish: none
             start = time.perf_counter(), time.process_time()
             small = TOOLS[tool](model, x)
@@ -86,7 +86,7 @@ def contestant(name: str, tool: str) -> Callable[[str], dict]:
             return times
         with torch.no_grad():
             found["small"].eval()(found["x"])
-        left = sum(p.numel() for p in found["small"].parameters())
+        left = metrics.count_parameters(found["small"])
         return {
             "parameters": found["parameters"],
             "left": left,
@@ -159,9 +159,7 @@ def unprunable(name: str) -> list[dict]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described(__doc__)
     parser.add_argument("networks", nargs="*", help="torchvision names; all by default")
     parser.add_argument(
         "--rival", action="store_true", help="Torch-Pruning as well (pip install torch-pruning)"
@@ -169,9 +167,10 @@ def main() -> None:
     parser.add_argument("--unprunable", action="store_true", help="write unprunable.csv, instead")
     arguments = parser.parse_args()
     everything = torchvision.models.list_models(module=torchvision.models)
+    refuse_unknown(parser, arguments.networks, everything)
     if arguments.unprunable:
         rows = [row for name in everything for row in unprunable(name)]
-        pd.DataFrame(rows).to_csv(FOLDER / "unprunable.csv", index=False)
+        write_atomically(FOLDER / "unprunable.csv", pd.DataFrame(rows).to_csv(index=False))
         print(f"{len(rows)} groups of {len({row['network'] for row in rows})} networks")
         return
     table, tools = KnownRows("pruning_networks"), list(TOOLS)[: 2 if arguments.rival else 1]

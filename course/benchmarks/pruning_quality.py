@@ -17,7 +17,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from course.benchmarks.common import DENSE, KnownRows
+from course.benchmarks.common import DENSE, KnownRows, described
 from helpers import data, metrics, models, pruning, training
 
 EXAMPLE = torch.zeros(1, 3, 32, 32)
@@ -63,7 +63,8 @@ def theirs(model: nn.Module, batches: Batches, how: tuple[str, str]) -> nn.Modul
             return small
         low, high = (ratio, high) if left > SHARE else (low, ratio)
     raise SystemExit(
-        f"Torch-Pruning, {' '.join(how)}: {SHARE:.0%} of the multiply-adds lies between two steps"
+        f"Torch-Pruning, {' '.join(how)}: no ratio leaves {SHARE:.0%} ± {TOLERANCE:.1%} of the"
+        " multiply-adds"
     )
 
 
@@ -105,9 +106,8 @@ def result(
 ):
     """One row: from the table, or computed and put there."""
     split, seen = cifar.split(), cifar
-    if (
-        not test
-    ):  # of these, too, a tenth is set aside; none of them is a validation image of the whole
+    if not test:
+        # A tenth of these is set aside in turn; they contain no validation image of the full set.
         part = slice(CHOOSING_IMAGES)
         seen = replace(
             cifar, train_images=split.train_images[part], train_labels=split.train_labels[part]
@@ -146,6 +146,7 @@ def result(
 
 
 def main() -> None:
+    described(__doc__).parse_args()
     cifar, dense = data.load_cifar10("local"), models.load(DENSE)
     table = KnownRows("pruning_quality", DENSE, share=SHARE)
     schedule = training.Config(lr=0.02, ema=0.99)

@@ -9,7 +9,6 @@ fine-tuning, bytes of the file that `models.save` writes, the same file after en
 row. No choice is made here, and the test images are not read.
 """
 
-import argparse
 import tempfile
 import zlib
 from pathlib import Path
@@ -18,7 +17,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from course.benchmarks.common import DENSE, origin
+from course.benchmarks.common import DENSE, described, origin
 from course.lessons.zeros import weights_of, zero_small_weights
 from course.reference.table import FOLDER
 from helpers import data, metrics, models, training
@@ -37,9 +36,7 @@ def share_of_zeros(model: nn.Module) -> float:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described(__doc__)
     parser.add_argument("checkpoint", type=Path, nargs="?", default=DENSE, help="the dense network")
     parser.add_argument(
         "--data", choices=data.SOURCES, default="local", help="where CIFAR-10 comes from"

@@ -8,17 +8,17 @@ there, for the same bytes of the checkpoint, is not computed again. torchao and 
 with where they are installed (pip install -e '.[rivals]').
 """
 
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import nn
 
 from course.benchmarks import quantization_rivals as rivals
-from course.benchmarks.common import DENSE, KnownRows
+from course.benchmarks.common import DENSE, KnownRows, described
 from helpers import data, models, quantization
 
 CALIBRATION, BATCH, DRAWS = 1024, 250, 3
@@ -27,6 +27,7 @@ Way = Callable[[], Callable[[torch.Tensor], torch.Tensor]]
 
 
 def main() -> None:
+    described(__doc__).parse_args()
     model, cifar = models.load(DENSE).eval(), data.load_cifar10("local")
     table = KnownRows("quantization_accuracy", DENSE, images=len(cifar.test_images))
     for draw in range(DRAWS):
@@ -50,7 +51,7 @@ def calibration(cifar: data.Dataset, draw: int) -> torch.Tensor:
 
 
 def compared(model: nn.Module, images: torch.Tensor) -> dict[str, Way]:
-    """Every way to int8, by name, not yet gone."""
+    """Every way to int8 by name; nothing is computed before one is called."""
 
     def ours(options: dict) -> quantization.QuantizedModel:
         quantized = quantization.quantize(model, images, quantization.Recipe(**options))
@@ -58,12 +59,14 @@ def compared(model: nn.Module, images: torch.Tensor) -> dict[str, Way]:
         return quantized
 
     def onnx_runtime(method: str) -> Callable:
-        target = Path(tempfile.mkdtemp()) / "static.onnx"
-        return rivals.run_onnx(rivals.onnx_runtime_static(model, images, method, target))
+        with TemporaryDirectory() as folder:
+            target = Path(folder) / "static.onnx"
+            return rivals.run_onnx(rivals.onnx_runtime_static(model, images, method, target))
 
     def openvino_nncf() -> Callable:
-        target = Path(tempfile.mkdtemp()) / "static.xml"
-        return rivals.run_openvino(rivals.nncf_static(model, images, target))
+        with TemporaryDirectory() as folder:
+            target = Path(folder) / "static.xml"
+            return rivals.run_openvino(rivals.nncf_static(model, images, target))
 
     ways = {name: partial(ours, options) for name, options in OURS.items()}
     ways |= {

@@ -7,7 +7,7 @@ normalised float images to logits.
 
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +30,8 @@ STRIDE = 2  # batches whose activations ONNX Runtime keeps at a time
 class Reader(CalibrationDataReader):
     """Feeds calibration images to ONNX Runtime, a range of batches at a time."""
 
-    def __init__(self, images: torch.Tensor, name: str) -> None:
-        self.batches = [{name: part.numpy()} for part in input_of(None, images).split(64)]
+    def __init__(self, batches: Iterable[torch.Tensor], name: str) -> None:
+        self.batches = [{name: part.numpy()} for part in batches]
         self.set_range(0, len(self.batches))
 
     def __len__(self) -> int:
@@ -84,9 +84,8 @@ def onnx_runtime_static(model: nn.Module, images: torch.Tensor, method: str, tar
             "calibrate_method": CalibrationMethod[method],
             "extra_options": {"CalibStridedMinMax": STRIDE},
         }
-        quantize_static(
-            source, target, Reader(images, name), quant_format=QuantFormat.QDQ, **kinds, **way
-        )
+        reader = Reader(input_of(None, images).split(BATCH), name)
+        quantize_static(source, target, reader, quant_format=QuantFormat.QDQ, **kinds, **way)
     return target
 
 

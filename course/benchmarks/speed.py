@@ -7,9 +7,9 @@ PyTorch as it comes (eager, channels_last), this course's fused float network an
 Runtime in float32 and int8, and OpenVINO where it is installed (pip install -e '.[rivals]'), both
 from the files that this course exports; "its own" is the int8 file that the engine's own quantizer
 makes of the same network (OpenVINO's is NNCF). Each engine has a process of its own for each
-network, because thread pools that spin spoil each other's times. Freed memory is kept by all. In
-each round everybody has a turn, in drawn order. Times depend on the structure of a network and not
-on its weights, so those are drawn. The rows go to data/results/speed.csv.
+network, because thread pools that spin spoil each other's times. Each keeps the memory that it
+freed. In each round everybody has a turn, in drawn order. Times depend on the structure of a
+network and not on its weights, so those are drawn. The rows go to data/results/speed.csv.
 """
 
 import itertools
@@ -28,7 +28,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from course.benchmarks.common import Worker
+from course.benchmarks.common import Worker, described
 from course.reference.measuring import float_structure
 from course.reference.table import SPEED, load
 from helpers import metrics, models, passes, quantization
@@ -60,7 +60,8 @@ def forms(name: str, network: nn.Module, folder: Path) -> Forms:
     torch.manual_seed(0)
     for weight in network.parameters():
         if weight.dim() > 1:
-            # As trained ones lie: of evenly spread ones too many are near the largest.
+            # Normally distributed, as trained weights are; of uniform ones too many would be near
+            # the largest.
             nn.init.normal_(weight, std=weight[0].numel() ** -0.5)
     metrics.randomize_batchnorm(network, 0)
     images = torch.randint(0, 256, (CALIBRATION, 3, 32, 32), dtype=torch.uint8)
@@ -168,7 +169,7 @@ def turns_of(name: str, form: Forms, engines: list[str]) -> list[tuple]:
     workers = {}
     for engine in engines:
         workers[engine] = Worker(contestant, engine, form, THREADS)
-        for batch in BATCHES:  # one starts up at a time, and not in a turn
+        for batch in BATCHES:  # workers start one by one, outside the timed turns
             workers[engine].ask(batch)
     places, draw = list(itertools.product(engines, BATCHES)), random.Random(0)
     # In another order each time: what disturbs the machine hits all alike.
@@ -216,6 +217,7 @@ def save(table: pd.DataFrame, path: Path) -> None:
 
 
 def main() -> None:
+    described(__doc__).parse_args()
     torch.set_num_threads(1)  # workers are forked from here
     names = load().query("weight_bits == '32'").name
     networks = {name: float_structure(file_of(name)) for name in names}

@@ -7,13 +7,14 @@ it: if both are about equal, the host is the limit, and a larger batch or --comp
 has to fall.
 """
 
-import argparse
 import time
 
 import pandas as pd
 import torch
 from torch import nn
 
+from course.benchmarks.common import described
+from course.commands.options import positive
 from course.commands.train import device
 from helpers import data, models
 from helpers.training import Config
@@ -84,11 +85,9 @@ def network_loop(batch_size: int, muon: float, compiled: bool, teacher: nn.Modul
 
 def main() -> None:
     """One row for each batch size, as it is and compiled, alone and with a teacher."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--batch-size", type=int, nargs="+", default=[256, 512, 1024])
-    parser.add_argument("--steps", type=int, default=40)
+    parser = described(__doc__)
+    parser.add_argument("--batch-size", type=positive, nargs="+", default=[256, 512, 1024])
+    parser.add_argument("--steps", type=positive, default=40)
     parser.add_argument(
         "--muon", type=float, default=0.0, help="its peak rate (default: SGD alone)"
     )

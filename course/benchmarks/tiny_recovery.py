@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from course.benchmarks.common import KnownRows
+from course.benchmarks.common import KnownRows, described
 from course.lessons.batches import TrainingBatches
 from course.publish.runner import NOTEBOOKS
 from helpers import checks, data, models, pruning, training
@@ -34,7 +34,7 @@ def solution(name: str) -> Any:
 
 
 class Trials:
-    """A table of what becomes of `tiny`.
+    """What each recovery makes of `tiny`, as a table.
 
     The dense one is the teacher, and the loop is that of lesson 07.
     """
@@ -46,7 +46,7 @@ class Trials:
         self.rows = KnownRows(table, CHECKPOINTS / "tiny.safetensors", **settings)
 
     def note(self, make: Callable[[], nn.Module], seed: int, **row: object) -> None:
-        """Make a network and keep its accuracy, if the table has it not yet."""
+        """Make a network and keep its accuracy, unless the table has it."""
         if self.rows.find(**row, seed=seed) is None:
             model = make()
             found = training.evaluate(
@@ -82,6 +82,7 @@ def in_steps(trials: Trials, seed: int) -> nn.Module:
 
 def main() -> None:
     """Make the rows that are missing."""
+    described(__doc__).parse_args()
     trials = Trials("tiny_recovery", ratio=RATIO, rate=RATE, passes=PASSES)
     cut = pruning.prune(trials.tiny, torch.zeros(1, 3, 32, 32), ratio=RATIO)
     statistics = [data.normalize(part) for part in trials.split.train_images[:512].split(128)]

@@ -16,6 +16,7 @@ import nbformat
 from torch import nn
 from torch.nn.utils import parametrize
 
+from course.benchmarks.common import described
 from course.benchmarks.quantization import calibration
 from course.benchmarks.tiny_recovery import SEEDS, Trials, solution
 from course.publish.runner import lessons
@@ -52,6 +53,7 @@ def with_rounded_weights(network: nn.Module, bits: int) -> nn.Module:
 
 def main() -> None:
     """Make the rows that are missing."""
+    described(__doc__).parse_args()
     trials = Trials("tiny_rounding", rate=RATE, share=SHARE, passes=PASSES)
     trials.note(lambda: trials.tiny, 0, way="float32", bits=32)
     student = with_rounded_weights(trials.tiny, BITS)

@@ -29,7 +29,6 @@ network runs, and `folded` those that are gone afterwards. A network that answer
 is quantized for its first tensor.
 """
 
-import argparse
 import math
 import re
 import resource
@@ -45,17 +44,18 @@ import torch
 from torch import nn
 
 from course.benchmarks import wild_steps
-from course.benchmarks.common import KnownRows, Worker, WorkerError
+from course.benchmarks.common import KnownRows, Worker, WorkerError, described, refuse_unknown
 from course.benchmarks.wild_networks import PACKAGES, network
 from course.benchmarks.wild_rivals import NEEDED, RIVALS
 from course.benchmarks.wild_steps import Found, LeftOut, Wrong
+from course.reference.tools import COUNTED
+from course.reference.tools import STEPS as SHOWN
 
 SECONDS, GIGABYTES = 120, 8
 NO_MEMORY = ("can't allocate memory", "failed to map segment")  # of a number, of a library
 LONGEST = 3600  # seconds by the clock, for a process that hangs without computing
 COLUMNS = ("result", "reason", "inputs", "seconds", "foldable", "folded", "left", "decibels")
 COLUMNS += ("reference",)
-COUNTED = ("right", "refused", "wrong", "crashed")
 STEPS = wild_steps.STEPS | RIVALS
 
 
@@ -66,7 +66,7 @@ class OutOfTime(BaseException):
 def kind(error: Exception | str) -> str:
     """A reason without the names and numbers of one network, short enough to count."""
     text = " ".join(str(error).split())
-    text = re.sub(r"\S*/(\w+\.py):\d+", r"\1", text)  # where files lie is nobody's business
+    text = re.sub(r"\S*/(\w+\.py):\d+", r"\1", text)  # paths of this machine do not belong there
     return re.sub(r"\d+", "N", text)[:160]
 
 
@@ -153,7 +153,7 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
     """
     table = rows.pivot_table("network", "step", "result", aggfunc="count", fill_value=0)
     names = [*table.columns.intersection(COUNTED), *table.columns.difference(COUNTED)]
-    table = table.reindex(index=[*wild_steps.STEPS, *NEEDED], columns=names, fill_value=0)
+    table = table.reindex(index=SHOWN, columns=names, fill_value=0)
     sums = rows.groupby("step")[["foldable", "folded"]].sum()
     counted = table[[name for name in COUNTED if name in table]].sum(axis=1)
     table["right %"] = (100 * table.get("right", 0) / counted).round(1)
@@ -171,9 +171,7 @@ def version_of(package: str) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """Make the rows that are missing."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described(__doc__)
     parser.add_argument("--package", choices=PACKAGES, required=True)
     parser.add_argument("--only", nargs="+", help="these networks; all by default")
     steps = ["optimize", "prune", "quantize", "onnx", "rivals"]
@@ -181,9 +179,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--count", type=int, help="the first so many networks")
     parser.add_argument("--again", nargs="+", default=[], help="rows with these results")
     options = parser.parse_args(arguments)
+    everything = PACKAGES[options.package].names()
+    refuse_unknown(parser, options.only or (), everything)
     table = KnownRows("wild", package=options.package)
     installed = version_of(options.package)
-    names = (options.only or PACKAGES[options.package].names())[: options.count]
+    names = (options.only or everything)[: options.count]
     kinds = {step: "rivals" if step in RIVALS else step.split()[0] for step in STEPS}
     chosen = [step for step in STEPS if kinds[step] in options.steps]
     for name in names:

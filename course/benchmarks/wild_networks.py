@@ -152,7 +152,8 @@ PACKAGES: dict[str, Package] = {
 
 @torch.no_grad()
 def lively(model: nn.Module) -> nn.Module:
-    """Draw what a network begins with as a constant, in place, and the statistics of norms.
+    """Replace parameters that start as a constant by random ones, in place, and draw the statistics
+    of norms.
 
     A branch that is multiplied by 0 or by 0.000001 would hide whatever happens in it.
     """

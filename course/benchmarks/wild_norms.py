@@ -1,7 +1,7 @@
 """How many batch norms stand right behind a layer whose result nobody else reads.
 
-It is found out by running the network, and not by what is measured with it: PyTorch tells of each
-operation that it calls.
+Counted by running the network and watching PyTorch's operations, not by the passes that are being
+measured.
 """
 
 from collections import Counter

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 MARGIN = 6  # decibels: an error twice as large as that of the reference
 LEVELS = 255  # of an activation; weights have codes from -127 to 127
-LEAST = 1e-12  # a scale
+LEAST = 1e-12  # the smallest scale
 # Where the input and the weight stand among the arguments, and the weight's output channels.
 LAYERS = {
     "aten.convolution.default": (0, 1, 0),

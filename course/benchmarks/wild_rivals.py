@@ -52,7 +52,7 @@ def torch_pruning(model: nn.Module, inputs: tuple) -> Found:
     if not last:
         raise LeftOut("no classes")
     settings = {"pruning_ratio": RATIO, "ignored_layers": last, "num_heads": heads}
-    settings["prune_head_dims"] = False  # the networks of timm and transformers write them down
+    settings["prune_head_dims"] = False  # timm and transformers store head sizes
     importance = tp.importance.MagnitudeImportance(p=1)
     with torch.enable_grad():  # it follows the graph of gradients
         example = inputs if len(inputs) > 1 else inputs[0]
@@ -114,13 +114,7 @@ def onnx_runtime(model: nn.Module, inputs: tuple) -> Found:
     from onnxruntime import quantization as ort
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    from course.benchmarks.quantization_rivals import run_onnx
-
-    class Reader(ort.CalibrationDataReader):
-        batches = iter([{"x": part.numpy()} for part in parts_of(calibration(inputs), inputs)])
-
-        def get_next(self):
-            return next(self.batches, None)
+    from course.benchmarks.quantization_rivals import Reader, run_onnx
 
     with tempfile.TemporaryDirectory() as folder:
         raw, ready, made = (Path(folder) / f"{name}.onnx" for name in ("raw", "ready", "made"))
@@ -128,7 +122,8 @@ def onnx_runtime(model: nn.Module, inputs: tuple) -> Found:
         torch.onnx.export(model, inputs, raw, dynamo=True, **names)
         quant_pre_process(raw, ready)
         kinds = {"activation_type": ort.QuantType.QUInt8, "weight_type": ort.QuantType.QInt8}
-        ort.quantize_static(ready, made, Reader(), per_channel=True, **kinds)
+        reader = Reader(parts_of(calibration(inputs), inputs), "x")
+        ort.quantize_static(ready, made, reader, per_channel=True, **kinds)
         return check_decibels(model, inputs, run_onnx(made, threads=1)(*inputs))
 
 

@@ -163,7 +163,10 @@ def check_decibels(model: nn.Module, inputs: tuple, *found: Tensor) -> Found:
     exact = min(decibels(expected, one) for one in found)
     by_torch = reference(model, calibration(inputs), inputs)
     if not exact >= by_torch - MARGIN:
-        raise Wrong(f"{exact:.0f} dB above the error, where rounding costs {by_torch:.0f} dB")
+        raise Wrong(
+            f"answers are {exact:.0f} dB above their error; PyTorch's rounding reaches"
+            f" {by_torch:.0f} dB"
+        )
     return {"decibels": round(exact, 1), "reference": round(by_torch, 1)}
 
 

@@ -8,8 +8,8 @@ def add(parser: Any, table: Mapping[str, tuple]) -> None:
     """Add options to a parser or a group of one: flag -> (default, what it does) or (default, what
     it does, choices).
 
-    A default of False makes a switch. A kind, such as `float`, or a function that reads the word
-    makes an option without a default; a pair of a kind and a default has both.
+    The default is one of: False (a switch), a plain value (its type is used), a type or a function
+    that reads the word (no default), a pair (type, default).
     """
     for flag, (default, text, *choices) in table.items():
         if default is False:
@@ -17,7 +17,7 @@ def add(parser: Any, table: Mapping[str, tuple]) -> None:
             continue
         kind, default = default if isinstance(default, tuple) else (None, default)
         kind, default = (default, None) if callable(default) else (kind or type(default), default)
-        told = text if default is None else f"{text} (default: {default})"
+        told = text if default is None else f"{text} (default: %(default)s)"
         letter = {
             "int": "N",
             "positive": "N",

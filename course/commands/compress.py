@@ -19,13 +19,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     settings = {
         "--ratio": (0.5, "share of channels to remove"),
         "--scope": ("hidden", "which channels", SCOPES),
-        "--epochs": (5, "of fine-tuning, 0 for none"),
+        "--epochs": (5, "epochs of fine-tuning; 0 leaves it out"),
         "--weight-bits": (8, "2 to 8"),
-        "--seed": (0, "of fine-tuning"),
+        "--seed": (0, "seed of fine-tuning"),
     }
     options.add(parser, settings)
     parser.add_argument(
-        "--output", type=Path, required=True, help="folder for networks, table.csv and report.md"
+        "--output",
+        type=Path,
+        required=True,
+        help="folder for the networks (also as ONNX), table.csv and report.md",
     )
 
 
@@ -33,7 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Take every step; each stage's file is written when it is made, the table and the report at
     the end.
     """
-    # Before anything is read or downloaded; engines have int8 kernels for separate additions.
+    # Bits that cannot be are refused before anything is read or downloaded.
+    # Additions are separate: for these, engines have int8 kernels.
     recipe = Recipe(weight_bits=arguments.weight_bits, residual="separate")
     model, dataset = options.opened(arguments)
     settings = (arguments.ratio, arguments.epochs, recipe, arguments.scope)

@@ -16,14 +16,17 @@ from course import hosted
 
 COURSE = "batchnorm-to-int8"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-BUILD = Path(__file__).resolve().parents[2] / "build"
+BUILD = hosted.REPOSITORY / "build"
 GIB = 1024**3
+MARKS = {True: "ok ", False: "fix", None: "-- "}
 
 
 class Finding(NamedTuple):
-    """One line: is it good, what was found, and what to do if it is not."""
+    """One line: is it good (None: not there, and only some need it), what was found, and what to do
+    if it is not.
+    """
 
-    good: bool
+    good: bool | None
     what: str
     remedy: str = ""
 
@@ -34,28 +37,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(_: argparse.Namespace) -> int:
     """Print every finding; 0 when the course can run."""
-    good = True
+    bad = 0
     for finding in (f for check in CHECKS for f in check()):
-        print(
-            f"[ok ] {finding.what}" if finding.good else f"[fix] {finding.what}: {finding.remedy}"
-        )
-        good &= finding.good
-    return 0 if good else 1
+        remedy = "" if finding.good else f": {finding.remedy}"
+        print(f"[{MARKS[finding.good]}] {finding.what}{remedy}")
+        bad += finding.good is False
+    return 1 if bad else 0
 
 
 def python() -> Iterator[Finding]:
-    """3.11 is what today's torch, NumPy and pandas ask for."""
-    remedy = "install Python 3.11 or newer, delete .venv and set up again, as README says"
-    yield Finding(sys.version_info >= (3, 11), f"Python {sys.version.split()[0]}", remedy)
+    """The version, which `python -m course` has found new enough."""
+    yield Finding(True, f"Python {sys.version.split()[0]}")
 
 
 def packages() -> Iterator[Finding]:
-    """The course itself, and everything that pyproject.toml names."""
-    always = hosted.project()["dependencies"]
-    wanted = always if hosted.here() else [COURSE, *always]
+    """The course itself, and all that a learner needs as pyproject.toml names it."""
+    project = hosted.project()
+    wanted = [COURSE, *project["dependencies"], *project["optional-dependencies"]["study"]]
+    if hosted.here():
+        wanted = hosted.needed()
     missing = [need for need in wanted if not installed(need)]
     python = re.sub(r"(.* .*)", r'"\1"', sys.executable)  # quotes a space
-    remedy = f"{python} -m pip install -e . -c constraints.txt"
+    remedy = f'{python} -m pip install -e ".[study]" -c constraints.txt'
     if hosted.here():
         remedy = hosted.REMEDY
     yield Finding(
@@ -119,7 +122,7 @@ def space() -> Iterator[Finding]:
     """Disk for the data set, memory for training."""
     free = shutil.disk_usage(__file__).free / GIB
     yield Finding(
-        free > 2, f"{free:.0f} GiB of disk free", "the data set and build/ want 2 GiB: make room"
+        free > 2, f"{free:.0f} GiB of disk free", "the data set and build/ need 2 GiB: make room"
     )
     yield writing(
         BUILD if BUILD.exists() else BUILD.parent, "copy the course to a folder you can write to"
@@ -134,14 +137,14 @@ def space() -> Iterator[Finding]:
 
 
 def writing(folder: Path, remedy: str) -> Finding:
-    """Try to write there: Windows' `os.access` says yes of every folder, and a full quota lets
-    empty files be made.
+    """Try to write there: on Windows `os.access` says yes to every folder, and with a full quota
+    one can still make empty files.
     """
     with contextlib.suppress(OSError), TemporaryFile(dir=folder, buffering=0) as file:
         return Finding(
             file.write(bytes(4096)) > 0, f"{folder.name}/ can be written"
         )  # a lesson shows this line
-    return Finding(False, f"{folder} cannot be written", remedy)
+    return Finding(False, f"{folder} does not exist or cannot be written", remedy)
 
 
 def data_source() -> Iterator[Finding]:
@@ -169,14 +172,12 @@ def other_programs() -> Iterator[Finding]:
         from course.grading.machine import obstacle
     except ImportError:  # the students' edition does not grade
         return
-    yield Finding(True, f"bubblewrap, to grade: {obstacle() or 'works'}")
-    remedy = "not found: make .venv/.grade, or pip install -e '.[grade]' -c constraints.txt"
-    yield Finding(True, f"nbgrader, to grade: {'found' if installed('nbgrader') else remedy}")
+    problem = obstacle()
+    yield Finding(not problem or None, "bubblewrap, to grade", problem or "")
+    remedy = "make .venv/.grade, or pip install -e '.[grade]' -c constraints.txt"
+    yield Finding(installed("nbgrader") or None, "nbgrader, to grade", remedy)
     found = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
-    yield Finding(
-        True,
-        f"Chromium, to test slides and report: {'found' if found else 'not found, install it'}",
-    )
+    yield Finding(found or None, "Chromium, to test slides and report", "install it")
 
 
 CHECKS: list[Callable[[], Iterator[Finding]]] = [

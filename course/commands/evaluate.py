@@ -1,4 +1,4 @@
-"""`python -m course evaluate`: what a saved network really reaches, beside what its file says."""
+"""`python -m course evaluate`: what a saved network really reaches, and what its file states."""
 
 import argparse
 

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     model = model.to(shared.device())
     builders = [
         models.read_header(path)[0].builder for path in arguments.teacher
-    ]  # --model may name that of some only
+    ]  # --model names the builder of some of them
     named = [arguments.model if builder == arguments.model else None for builder in builders]
     teachers = [*map(models.load, arguments.teacher, named)]
     teacher = Ensemble(teachers).to(shared.device()) if teachers else None
@@ -74,11 +74,11 @@ class Ensemble(nn.Module):
         ways = {normalization_of(network) for network in self.networks}
         if len(ways) > 1:
             raise models.ModelError(
-                "the networks of an ensemble take images that are normalised differently"
+                "the teachers take images that are normalised differently: leave some of them out"
             )
         if any(
             hasattr(network, "input_normalization") for network in self.networks
-        ):  # or it takes the data set's
+        ):  # otherwise the data set's is used
             (self.input_normalization,) = ways
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:  # noqa: D102

@@ -15,7 +15,7 @@ from course.hosted import CELL, REPOSITORY
 from helpers.files import write_atomically
 
 NOTEBOOKS = REPOSITORY / "notebooks"
-BADGES = re.compile(r"\n*\[!\[Open in Colab\].*$", re.S)
+BADGES = re.compile(r"\n*\[!\[Open in Colab\].*")
 BADGE = (
     "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
     "(https://colab.research.google.com/github/{repository}/blob/main/{path})"
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
             late.append(path.name)
             if not arguments.check:
                 write_atomically(path, wanted)
-    said = "to be written: python -m course hosted" if arguments.check else "written"
+    said = "out of date; run python -m course hosted" if arguments.check else "written"
     print(f"{', '.join(late)}: {said}" if late else "every notebook is up to date")
     return 1 if late and arguments.check else 0
 

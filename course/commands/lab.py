@@ -1,21 +1,23 @@
 """`python -m course lab`: the lessons in a working copy, opened in JupyterLab.
 
 What a learner changes lies in `work/`, which git ignores, so that the course can be brought up to
-date below it. `python -m course lab --update` brings new versions: a file that was not touched is
+date underneath. `python -m course lab --update` brings new versions: a file that was not touched is
 replaced, and beside one that was changed the new version is put as NAME.new.ipynb.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import subprocess
 import sys
+from itertools import chain, count
 from pathlib import Path
 from shutil import copy2, copytree
 
+from course.hosted import REPOSITORY
 from helpers.files import write_atomically
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 NOTEBOOKS = REPOSITORY / "notebooks"
 WORK = REPOSITORY / "work"
 MADE = REPOSITORY / "build" / "assignments"
@@ -41,14 +43,21 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.update:
         return 0
     jupyter = [sys.executable, "-m", "jupyter", "lab", FIRST]
-    return subprocess.run(jupyter, cwd=arguments.folder).returncode
+    process = subprocess.Popen(jupyter, cwd=arguments.folder)
+    while True:
+        with contextlib.suppress(KeyboardInterrupt):  # which Jupyter gets too: it asks, and ends
+            return process.wait()
 
 
 def bring_up_to_date(folder: Path) -> list[str]:
     """Copy what is new, and return a sentence for each thing that a learner has to know."""
     folder.mkdir(parents=True, exist_ok=True)
     record = folder / COPIED
-    began = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+    try:
+        began = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+    except ValueError as error:
+        remedy = "delete it, and what you changed is kept all the same"
+        raise ValueError(f"{record} cannot be read ({error}): {remedy}") from error
     told = []
     answers = NOTEBOOKS / "mine.py"
     if not began and answers.exists() and not (folder / "mine.py").exists():
@@ -92,8 +101,8 @@ def _assignments() -> list[Path]:
 
 
 def place_for(source: Path, target: Path, began: str | None) -> Path | None:
-    """Where a file of the course goes in the working copy, of which `began` is the version that it
-    was; None if nothing is new.
+    """Where a file of the course goes in the working copy, of which `began` is the version that
+    came last; None if nothing is new.
     """
     if not target.exists():
         return target
@@ -103,7 +112,8 @@ def place_for(source: Path, target: Path, began: str | None) -> Path | None:
         return None
     if now == began:  # not touched since
         return target
-    return target.with_suffix(f".new{target.suffix}")
+    beside = (target.with_suffix(f".new{n}{target.suffix}") for n in chain([""], count(2)))
+    return next(path for path in beside if not path.exists() or digest(path) == began)
 
 
 def digest(path: Path) -> str:

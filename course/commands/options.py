@@ -4,6 +4,7 @@ with its images.
 
 import argparse
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -26,9 +27,10 @@ def positive(word: str) -> int:
 
 def above_zero(word: str) -> float:
     """A number above 0, and no infinity."""
-    if not 0 < float(word) < float("inf"):
-        raise argparse.ArgumentTypeError(f"{word!r} is not a number above 0")
-    return float(word)
+    with suppress(ValueError):
+        if 0 < float(word) < float("inf"):
+            return float(word)
+    raise argparse.ArgumentTypeError(f"{word!r} is not a number above 0")
 
 
 def writable(word: str) -> Path:
@@ -39,8 +41,8 @@ def writable(word: str) -> Path:
     try:
         if path.is_dir():
             raise IsADirectoryError("it is a folder")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=path.parent):
+        there = next(folder for folder in path.absolute().parents if folder.exists())
+        with TemporaryFile(dir=there):  # the folders below it are made when the file is
             return path
     except OSError as error:
         raise argparse.ArgumentTypeError(
@@ -49,14 +51,12 @@ def writable(word: str) -> Path:
 
 
 def network(word: str) -> Path:
-    """The file of a network to write; beside `x-0.5` and `x-0.7` a training would keep one
-    `x-0.state` for both.
+    """A network's file to write. Without the ending, `x-0.5` and `x-0.7` would share the state file
+    `x-0.state`.
     """
     path = writable(word)
     if path.suffix != ".safetensors":
-        raise argparse.ArgumentTypeError(
-            f"{path} does not end as the file of a network: name it {path}.safetensors"
-        )
+        raise argparse.ArgumentTypeError(f"{path} must end in .safetensors")
     return path
 
 
@@ -80,7 +80,7 @@ IMAGES_OF = {
     "--input-size": (positive, "bring your images to this side"),
     "--no-mirror": (False, "never train on mirrored images, of digits or text for example"),
 }
-IMAGES = "training images to look at, where any are"
+IMAGES = "how many training images to look at, if the command looks at any"
 
 
 def add_network(parser: argparse.ArgumentParser, count: str = "?") -> None:
@@ -95,12 +95,12 @@ def add_network(parser: argparse.ArgumentParser, count: str = "?") -> None:
         nargs="+",
         default=[],
         metavar="NAME=VALUE",
-        help="of the builder: num_classes=7",
+        help="arguments for the builder, such as num_classes=7",
     )
     for name in Normalization._fields:
         text = (
-            f"{name} per channel that the weights were trained with (default: that of the training"
-            " images)"
+            f"{name} of each channel with which the network was trained (default: the training"
+            " images')"
         )
         own.add_argument(f"--{name}", nargs="+", type=float, help=text, metavar="X")
 
@@ -113,19 +113,18 @@ def opened(
 ) -> tuple[nn.Module, Dataset | None]:
     """The network and the images that the options of `add_network` name, which fit together.
 
-    Of several checkpoints one is named. `look=False` spares reading CIFAR-10, for which None stands
-    then; `quantized` says whether the network may be quantized already.
+    `checkpoint` says which, if there are several. With `look=False` CIFAR-10 is not read, and None
+    is returned in its place; `quantized` says whether the network may be quantized already.
     """
     checkpoint = checkpoint or arguments.checkpoint
     if bool(checkpoint) == bool(arguments.weights) or (arguments.weights and not arguments.model):
         raise models.ModelError(
             "give a file of this course, or --model and --weights for a network of your own"
         )
-    if checkpoint and (
-        arguments.arguments or (arguments.input_size and arguments.data in data.SOURCES)
-    ):
-        told = "--arguments belongs to --weights, and --input-size to them or to --data of your own"
-        raise models.ModelError(f"{told}; leave it out")
+    if checkpoint and arguments.arguments:
+        raise models.ModelError("--arguments is for --weights; leave it out")
+    if checkpoint and arguments.input_size and arguments.data in data.SOURCES:
+        raise models.ModelError("--input-size is for --data of your own; leave it out")
     if checkpoint:
         # A file of the course knows its builder; --model may then name that of the teacher alone.
         named_by_code = ":" in models.read_header(checkpoint)[0].builder
@@ -140,7 +139,8 @@ def opened(
     ways = Normalization(tuple(arguments.mean or ()), tuple(arguments.deviation or ()))
     if len(ways.mean) != len(ways.deviation):
         raise models.ModelError(
-            f"{len(ways.mean)} of --mean and {len(ways.deviation)} of --deviation; give as many"
+            f"--mean has {len(ways.mean)} numbers and --deviation {len(ways.deviation)}: give one"
+            " of each per channel"
         )
     if ways.mean:
         model.input_normalization = ways
@@ -187,7 +187,7 @@ def images(
 
 
 def example(arguments: argparse.Namespace, model: nn.Module, dataset: Dataset | None) -> Tensor:
-    """An image as the network takes it; without images to look at, square ones."""
+    """An image as the network takes it; a square one if there are no images to look at."""
     if dataset is not None:
         return zeros(1, *dataset.train_images.shape[1:])
     size = arguments.input_size or 32

@@ -3,6 +3,7 @@
 import argparse
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from course.commands import lab
 from course.publish import demo, report, runner, slides, steps
@@ -11,9 +12,16 @@ from helpers import data, models
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
-    parser.add_argument(
-        "--output", type=Path, help="page to write, for slides a folder (default: in build/)"
-    )
+    told = "folder for the pages, which have names of their own (default: in build/)"
+    parser.add_argument("--output", type=folder, metavar="FOLDER", help=told)
+
+
+def folder(word: str) -> Path:
+    """Where pages are put: each page links to others by their names."""
+    path = Path(word).expanduser().resolve()
+    if path.is_file() or path.suffix == ".html":
+        raise argparse.ArgumentTypeError(f"{path} is a page; name the folder that it goes to")
+    return path
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -29,16 +37,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def write_report(target: Path) -> list[Path]:
+def write_report(folder: Path) -> list[Path]:
     """Results, numbers and figures in one page, with the figures beside it."""
-    write_demo(target.with_name("demo.html"))
+    write_demo(folder)
     print("results, numbers and figures as a page", flush=True)
-    return [report.write_report([*map(runner.executed, runner.lessons())], target)]
+    notebooks = [*map(runner.executed, runner.lessons())]
+    return [report.write_report(notebooks, folder / "report.html")]
 
 
 def write_slides(folder: Path) -> list[Path]:
     """An index of decks: one for each lesson, and the talk, which shows the networks in a frame."""
-    write_demo(folder / "demo.html")
+    write_demo(folder)
     notebooks = [runner.executed(path) for path in runner.lessons(talk=True)]
     decks = []
     for notebook in notebooks:
@@ -47,38 +56,39 @@ def write_slides(folder: Path) -> list[Path]:
     return [slides.write_index(decks, notebooks, folder / "index.html")]
 
 
-def write_demo(target: Path, own: dict[str, Path] | None = None) -> list[Path]:
+def write_demo(folder: Path, own: dict[str, Path] | None = None) -> list[Path]:
     """The networks, which the page computes, and beside them the passes, with pictures of the
     committed sample.
     """
     print("the networks as a page", flush=True)
     cifar = data.load_cifar10("sample")
     images = data.normalize(cifar.test_images[:8])
-    networks = demo.write_demo(target, cifar, (own or {}) | demo.shipped())
+    shown = (own or {}) | demo.shipped()
+    networks = demo.write_demo(folder / "demo.html", cifar, shown)
     print("the passes as a page: each runs, and its answers are compared", flush=True)
-    passes = steps.write_steps(target.with_name("passes.html"), models.pretrained(), images)
+    passes = steps.write_steps(folder / "passes.html", models.pretrained(), images)
     return [networks, passes]
 
 
-def write_demo_with_own(target: Path) -> list[Path]:
+def write_demo_with_own(folder: Path) -> list[Path]:
     """The same page, with what a learner has kept; no page that others will see gets that."""
     folders = [lab.WORK / "mine", runner.NOTEBOOKS / "mine"]
     if "COURSE_MINE" in os.environ:
         folders.insert(0, Path(os.environ["COURSE_MINE"]).with_suffix(""))
-    return write_demo(target, demo.own_networks(folders))
+    return write_demo(folder, demo.own_networks(folders))
 
 
 def write_site(folder: Path) -> list[Path]:
     """Lessons, guides and results as a website, which shows the networks on its first page."""
     from course.publish import site  # Sphinx is not installed for those who only study
 
-    pages = write_demo(folder.with_name("demo.html"))
-    return [site.write_site(folder.resolve(), pages)]
+    with TemporaryDirectory() as made:
+        return [site.write_site(folder, write_demo(Path(made)))]
 
 
 PAGES = {
-    "report": ("report.html", write_report),
+    "report": ("", write_report),
     "slides": ("slides", write_slides),
-    "demo": ("demo.html", write_demo_with_own),
+    "demo": ("", write_demo_with_own),
     "site": ("site", write_site),
 }

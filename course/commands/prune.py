@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 
 from course.commands import options
@@ -19,11 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     options.add_network(parser)
     options.add_output(parser, "where to write the small network")
-    target = "is left of the whole network, as a share up to 1 or as a number"
+    target = "to keep in the whole network: a share up to 1, or a number"
     amounts = {
         "--ratio": (float, "share of each group that goes (0.5 without another amount)"),
-        "--target-params": (float, f"how many parameters: what {target}"),
-        "--target-macs": (float, f"how many multiply-adds: what {target}"),
+        "--target-params": (float, f"parameters {target}"),
+        "--target-macs": (float, f"multiply-adds {target}"),
     }
     options.add(parser.add_mutually_exclusive_group(), amounts)
     settings = {
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ),
         "--scope": ("hidden", "hidden spares the trunk and what is in no block", SCOPES),
         "--round-to": (1, "what a group keeps is a multiple of this"),
-        "--seed": (0, "of --importance random"),
+        "--seed": (0, "seed for --importance random"),
         "--images": ((options.positive, 512), options.IMAGES),
     }
     options.add(parser, settings)
@@ -71,5 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
     for what, count in counts.items():
         before, after = count(model), count(small)
         print(f"{what} {before:,} -> {after:,} ({after / before:.1%})")
-    print(f"written to {path}; fine-tune it with: python -m course finetune")
+    words = ["python", "-m", "course", "finetune", path, "--data", arguments.data]
+    words += ["--model", arguments.model] if arguments.model else []
+    words += ["--teacher", arguments.checkpoint] if arguments.checkpoint else []
+    words += ["--output", path.with_name(f"{path.stem}-finetuned.safetensors")]
+    print(f"written to {path}; fine-tune it with: {shlex.join(map(str, words))}")
     return 0

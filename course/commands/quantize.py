@@ -14,13 +14,11 @@ TOLD = {
     "observer": "how the range of an activation follows from the images",
     "weight_observer": "how the range of weights below 8 bits follows from the weights",
     "residual": "fused rounds once, after the sum; separate rounds the convolution first",
-    "rounding": "of weights: to the nearest code, or up or down as learned from the images",
+    "rounding": "how weights are rounded: to the nearest code, or as learned from the images",
 }
 
 SCAN_IMAGES = 256
-HEADER_BYTES = (
-    2048  # what a file says about itself comes on top of the bits that a budget is spent on
-)
+HEADER_BYTES = 2048  # kept free for metrics and provenance, which the bits are chosen without
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,10 +51,13 @@ def run(arguments: argparse.Namespace) -> int:
     model, dataset = options.opened(arguments)
     split = dataset.split()
     images = split.train_images[: arguments.images]
-    if arguments.file_bytes is not None:
-        recipe = mixed_recipe(
-            model, images[:SCAN_IMAGES], arguments.file_bytes - HEADER_BYTES, recipe
-        )
+    budget = arguments.file_bytes
+    if budget is not None:
+        try:
+            recipe = mixed_recipe(model, images[:SCAN_IMAGES], budget - HEADER_BYTES, recipe)
+        except QuantizationError as error:
+            told = f"--file-bytes {budget}, of which {HEADER_BYTES} are kept for the header"
+            raise QuantizationError(f"{told}: {error}") from error
     if arguments.qat_epochs:
         network, schedule = (
             qat.prepare(model, images, recipe),
@@ -88,6 +89,11 @@ def run(arguments: argparse.Namespace) -> int:
         f"validation accuracy {found.accuracy:.2%} ({low:.2%} to {high:.2%}, {found.n:,} images,"
         f" {quantized.mode})"
     )
+    if budget is not None and after > budget:
+        raise QuantizationError(
+            f"{path} has {after} bytes, more than --file-bytes {budget}: allow more, or shorten"
+            " the command, which its header holds"
+        )
     return 0
 
 

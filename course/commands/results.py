@@ -5,6 +5,7 @@ show them.
 import argparse
 
 from course.reference import readme
+from helpers.data import REPOSITORY
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write chart and pages, or say whether they are up to date."""
     if not arguments.check:
-        print(f"written: {', '.join(path.name for path in readme.write())}")
+        written = [path.relative_to(REPOSITORY).as_posix() for path in readme.write()]
+        print(f"written: {', '.join(written)}")
         return 0
     stale = readme.stale()
     print("\n".join(stale) if stale else "README, the page of results and the chart are up to date")

@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     folder = (runner.BUILD / "notebooks", "folder for the executed notebooks")
     jobs = (
         (options.positive, 1),
-        "how many at a time, which share the cores: times mean little; --publish takes one",
+        "lessons to run at a time (they share the cores, so times mean little; with --publish"
+        " always one)",
     )
     options.add(parser, {"--output": folder, "--jobs": jobs})
     parser.add_argument(
@@ -39,6 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run every lesson, also after one has failed, and write the report of all; the status is 1 if
     any failed.
     """
+    if arguments.output.resolve() == runner.NOTEBOOKS:
+        raise ValueError(f"--output {arguments.output} holds the lessons; name another folder")
     start, name, failed = time.perf_counter(), profile().name, []
     chosen = runner.lessons(arguments.lessons, talk=True)
     jobs = 1 if arguments.publish else arguments.jobs
@@ -64,5 +67,6 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if not arguments.lessons:
         notebooks = [arguments.output / path.name for path in runner.lessons()]
+        notebooks = [path for path in notebooks if path.exists()]  # but what cannot be read
         print(f"report: {write_report(notebooks, arguments.output.parent / 'report.html')}")
     return 1 if failed else 0

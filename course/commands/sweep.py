@@ -1,4 +1,4 @@
-"""`python -m course sweep`: a list of jobs, each done once."""
+"""`python -m course sweep`: make a list of networks, each once."""
 
 import argparse
 import signal
@@ -15,24 +15,28 @@ from course.workers import Here, cluster
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     parser.add_argument(
-        "sweep", metavar="SWEEP", help="reference, ablations, tiny, or a TOML file of your own"
+        "sweep",
+        metavar="SWEEP",
+        help="reference, ablations, tiny, or a TOML file of your own,"
+        " whose places are relative to the course's folder",
     )
     parser.add_argument(
         "names", metavar="JOB", nargs="*", help="only these, and what they need (default: all)"
     )
-    parser.add_argument(
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument(
         "--dry",
         type=Path,
         metavar="FOLDER",
-        help="on the sample, one epoch each, everything in there",
+        help="try it out: on the sample, one epoch each, all files in FOLDER",
     )
-    parser.add_argument(
+    either.add_argument(
         "--commit", action="store_true", help="commit each finished row with its file, by git"
     )
     parser.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="on the workers of a Dask cluster, started in this folder, which they share",
+        help="do the jobs on a Dask cluster, whose workers were started in this folder",
     )
     parser.add_argument("--list", action="store_true", help="only say what is done and what is not")
     parser.epilog = (

@@ -27,7 +27,7 @@ WITH_WIDTH = "mobilenet_v2_cifar"
 def add_arguments(parser: ArgumentParser) -> None:
     """What can be chosen."""
     options.add(parser, {"--model": (WITH_WIDTH, "a builder's name")} | options.IMAGES_OF)
-    add_settings(parser, training.Config())
+    add_settings(parser, training.Config(), leave_out=("distill", "temperature"))
     output = {"--output": ((options.network, "build/trained.safetensors"), "checkpoint to write")}
     options.add(
         parser,

@@ -21,6 +21,10 @@ class TrainingBatches:
     seed: int = 0  # of the order and of the augmentation; the same seed gives the same batches
     each: Callable[[int], None] | None = None  # called before each batch with its number
 
+    def __post_init__(self) -> None:
+        if len(self.images) < self.size:
+            raise ValueError(f"{len(self.images)} images make no batch of size={self.size}")
+
     def __len__(self) -> int:
         return self.passes * (len(self.images) // self.size)
 

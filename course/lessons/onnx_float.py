@@ -51,8 +51,8 @@ def session(path: Path, threads: int, exact: bool = False) -> onnxruntime.Infere
 
 
 def options_for(level: str) -> onnxruntime.SessionOptions:
-    """The settings of a level; its note that the result fits this processor only is meant, and not
-    shown.
+    """The settings of a level; ONNX Runtime's warning that the file fits only this processor is
+    expected, and hidden.
     """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3

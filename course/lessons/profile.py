@@ -7,9 +7,9 @@ from pathlib import Path
 
 from torch import nn
 
-from helpers.data import Dataset, load_cifar10
+from helpers.data import REPOSITORY, Dataset, load_cifar10
 
-STATES = Path(__file__).resolve().parents[2] / "build" / "lessons"
+STATES = REPOSITORY / "build" / "lessons"
 
 
 @dataclass(frozen=True)

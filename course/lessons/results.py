@@ -1,17 +1,21 @@
 """Reference results: the CSV files of data/results/, written by the course's own commands."""
 
-from pathlib import Path
-
 import pandas as pd
 
-RESULTS = Path(__file__).resolve().parents[2] / "data" / "results"
+from course.hosted import REPOSITORY
+
+RESULTS = REPOSITORY / "data" / "results"
 
 
 def reference(name: str) -> pd.DataFrame:
-    """The results of a file of data/results/, named without its ending; of several networks, those
-    of the last one.
+    """The results of a file of data/results/, named without its ending; if it has rows of several
+    networks, only those of the network in the last row.
     """
-    rows = pd.read_csv(
-        RESULTS / f"{name}.csv", dtype={"sha256": str}
-    )  # digits alone would be read as a number
+    path = RESULTS / f"{name}.csv"
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path} is missing: `git checkout -- {path}` brings it back; README.md beside it names"
+            " the command that writes it"
+        )
+    rows = pd.read_csv(path, dtype={"sha256": str})  # digits alone would be read as a number
     return rows[rows.sha256 == rows.sha256.iloc[-1]] if "sha256" in rows else rows

@@ -53,9 +53,11 @@ def measure_layers(model: nn.Module, x: Tensor, repeats: int = 10) -> list[Measu
         for name, module in model.named_modules()
         if isinstance(module, nn.Conv2d)
     ]
-    model(x)
-    for hook in hooks:
-        hook.remove()
+    try:
+        model(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
     measured = []
     with kept_memory():
         for name, module, given in calls:

@@ -1,1 +1,1 @@
-"""Runs the notebooks without a screen, and makes a page and slides of them."""
+"""Runs the notebooks without a screen, and makes the report, slides, demo and website."""

@@ -56,8 +56,8 @@ def write(result: Compressed, dataset: Dataset, folder: Path) -> Path:
         (
             f"Every network takes `(image / 255 - mean) / deviation`, mean {mean}, deviation"
             f" {deviation}; the ONNX files take one image of"
-            f" {' x '.join(map(str, images.shape[1:]))} (*quantized* any number). *Same answer*: so"
-            " many of these test images get the same class from ONNX Runtime as from PyTorch."
+            f" {' x '.join(map(str, images.shape[1:]))} (*quantized* any number). *Same answer*:"
+            " how many of these test images get the same class from ONNX Runtime as from PyTorch."
         ),
         "## Layers that stayed in float",
         in_float(model),
@@ -86,13 +86,14 @@ def in_onnx_runtime(result: Compressed, images: Tensor, folder: Path) -> dict[st
     calls, same = {}, {}
     for stage, network in result.stages.items():
         try:
-            calls[stage] = call = opened(network, images[:1], folder / f"{stage}.onnx")
-        except Exception as error:  # the exporter refuses in many ways
+            call = opened(network, images[:1], folder / f"{stage}.onnx")
+            answers = torch.cat([call(image) for image in images.split(1)]).argmax(1)
+        except Exception as error:  # the exporter and ONNX Runtime refuse in many ways
             same[stage] = " ".join(f"no ONNX: {error}".split())[:120].replace("|", "/")
             continue
+        calls[stage] = call
         with torch.no_grad():
-            expected = network(images).argmax(1)
-        equal = torch.cat([call(image) for image in images.split(1)]).argmax(1) == expected
+            equal = answers == network(images).argmax(1)
         same[stage] = f"{int(equal.sum())} of {len(images)}"
     timed = (
         metrics.compare_latency(calls, images[:1], runs=RUNS, warmup=2).set_index("name")

@@ -17,7 +17,7 @@ from pygments.lexers import PythonLexer
 
 # Code first, so that a dollar sign inside code is no formula.
 CODE_OR_MATH = re.compile(r"(```.*?```|`[^`\n]+`)|\$\$(.+?)\$\$|\$([^$\n]+?)\$", re.S)
-# stands on both sides of a formula's number; no text has it, for it is nobody's letter
+# stands on both sides of a formula's number: a private-use character, which no text has
 PLACE = "\ue000"
 FORMATTER = HtmlFormatter(cssclass="code", style="friendly")
 

@@ -13,14 +13,13 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from nbformat import NotebookNode
 
+from course.hosted import REPOSITORY
 from course.publish import demo
 from helpers.files import write_atomically
 from helpers.provenance import provenance
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 NOTEBOOKS = REPOSITORY / "notebooks"
 BUILD = REPOSITORY / "build"
 RUN = "run"  # where a notebook's metadata says how it was run here
@@ -81,16 +80,18 @@ def lessons(names: Iterable[str] = (), folder: Path = NOTEBOOKS, talk: bool = Fa
 
 def executed(path: Path) -> Path:
     """A notebook as it was run here last, or as it came with the course if its present cells were
-    not run here.
+    not run here, or not to the end.
     """
     run_here = BUILD / "notebooks" / path.name
-    if run_here.exists():
-        if sources(run_here) == sources(path):
-            return run_here
-        print(
-            f"{path.name} was edited since it was run here: shown with the outputs that"
-            f" {path.parent.name}/ has"
-        )
+    if not run_here.exists():
+        return path
+    if sources(run_here) != sources(path):
+        why = "was edited since it was run here"
+    elif nbformat.read(run_here, as_version=4).metadata.get(RUN, {}).get("failure"):
+        why = "failed when it was run here"
+    else:
+        return run_here
+    print(f"{path.name} {why}: shown with the outputs that {path.parent.name}/ has")
     return path
 
 
@@ -103,7 +104,11 @@ def run_lesson(path: Path, output: Path, profile: str, **env: str) -> Outcome:
     """Run one notebook in a kernel of its own; the copy with its outputs is written even when a
     cell fails.
     """
-    notebook = nbformat.read(path, as_version=4)
+    try:
+        notebook = nbformat.read(path, as_version=4)
+    except Exception as error:  # whatever stands in the file
+        output.unlink(missing_ok=True)
+        return Outcome(path.stem, 0.0, f"cannot be read: {first_line(str(error))}")
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
@@ -122,15 +127,12 @@ def run_lesson(path: Path, output: Path, profile: str, **env: str) -> Outcome:
         client.execute(
             env=env | {"PROFILE": profile, "COURSE_HEADLESS": "1", "PYTHONHASHSEED": "0"}
         )
-    except (
-        CellExecutionError,
-        CellTimeoutError,
-        RuntimeError,
-    ) as error:  # the last: no kernel, or it died
+    except Exception as error:  # of a cell, or of the kernel
         failure = describe_failure(notebook, error)
     seconds = time.perf_counter() - start
     here = provenance()
     notebook.metadata[RUN] = here | {
+        "failure": failure,
         "profile": profile,
         "threads": env.get("OMP_NUM_THREADS", here["threads"]),
     }

@@ -2,13 +2,15 @@
 
 Sphinx makes it, with MyST-NB to read notebooks and the Sphinx book theme, which brings search, dark
 mode, contents, previous and next. (Jupyter Book 2 was tried too: it fetches its theme when it
-builds, so it needs a connection.) Formulas become MathML here, so that no page asks another host.
+builds, so it needs a connection.) Formulas become MathML here, so that no page loads anything from
+another host.
 """
 
 import html
 import re
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import nbformat
 from docutils import nodes
@@ -65,14 +67,20 @@ def write_site(target: Path, demo_pages: list[Path]) -> Path:
         demo_pages: pages that work by themselves, which the first page shows.
     """
     if target.exists() and any(target.iterdir()) and not (target / "objects.inv").exists():
-        raise FileExistsError(f"{target} holds other files; name a new folder: --output build/site")
-    source = target.with_name(f"{target.name}-source")
-    shutil.rmtree(source, ignore_errors=True)
-    shutil.rmtree(target, ignore_errors=True)
-    write_source(source, demo_pages)
-    work = target.with_name(f"{target.name}-work")
-    app = Sphinx(source, None, target, work, "html", SETTINGS, warningiserror=True, status=None)
-    app.build(force_all=True)
+        raise FileExistsError(
+            f"{target} holds other files; take them away, or name a new folder with --output"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f"{target.name}-", dir=target.parent) as name:
+        source, made, work = (Path(name) / part for part in ("source", "made", "work"))
+        write_source(source, demo_pages)
+        app = Sphinx(source, None, made, work, "html", SETTINGS, warningiserror=True, status=None)
+        app.build(force_all=True)
+        if app.statuscode:
+            raise RuntimeError(f"mend what Sphinx warns of, see above; {target} is as it was")
+        if target.exists():
+            shutil.rmtree(target)
+        made.rename(target)
     return target / "index.html"
 
 

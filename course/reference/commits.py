@@ -8,7 +8,7 @@ from course.reference.table import RESULTS
 
 
 def prepare(sweep: Sweep) -> None:
-    """Find out whether git would commit, before hours of training, with what an earlier run has
+    """Make sure, before hours of training, that git can commit, by committing what an earlier run
     left.
     """
     sweep.results.parent.mkdir(parents=True, exist_ok=True)
@@ -18,7 +18,7 @@ def prepare(sweep: Sweep) -> None:
 
 def commit(job: Job | None, sweep: Sweep) -> None:
     """Keep a finished row, its file, the pages that show it, what is under way, and what an earlier
-    commit has not.
+    commit missed.
     """
     pages = []
     if job and sweep.results == RESULTS:
@@ -52,9 +52,11 @@ def commit(job: Job | None, sweep: Sweep) -> None:
 
 def git(sweep: Sweep, *words: str | Path) -> str:
     """What git says; its failure in its own words."""
-    done = subprocess.run(
-        ["git", *words], cwd=sweep.results.parent, capture_output=True, encoding="utf-8"
-    )
+    where = {"cwd": sweep.results.parent, "encoding": "utf-8"}
+    try:
+        done = subprocess.run(["git", *words], capture_output=True, **where)
+    except FileNotFoundError as error:
+        raise RuntimeError("--commit needs git: install it, or leave --commit out") from error
     if done.returncode:
         raise RuntimeError(f"git {words[0]}: {(done.stderr or done.stdout).strip()}")
     return done.stdout

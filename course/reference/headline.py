@@ -30,8 +30,8 @@ def headline(table: pd.DataFrame | None = None) -> pd.DataFrame:
 
 
 def milliseconds(name: str, weight_bits: str, batch: int) -> float:
-    """The median time of a network in ONNX Runtime; fewer bits than 8 are stored, and computed with
-    as 8.
+    """The median time of a network in ONNX Runtime; weights below 8 bits are stored as such and
+    computed with as 8 bits.
     """
     found = speeds()
     engine = "ONNX Runtime float32" if weight_bits == "32" else "ONNX Runtime int8"

@@ -113,7 +113,7 @@ def read(name: str, dry: Path | None = None) -> Sweep:
         raise SweepError(
             f"{name!r} is neither a sweep of the course ({known}) nor a file that can be read"
         ) from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # or no text at all
         raise SweepError(f"{path} is not TOML: {error}") from error
     if dry is not None:
         dry = dry.resolve()  # places of a sweep are in the repository, this one where you stand
@@ -125,7 +125,8 @@ def read(name: str, dry: Path | None = None) -> Sweep:
             f"lacks {', '.join(missing)}" if missing else f"asks for the data {content['data']!r}"
         )
         raise SweepError(
-            f"{path} {what}; see the top of jobs.py for the form, and `course data --help`"
+            f"{path} {what}; see course/reference/jobs.py for the form; data is one of"
+            f" {', '.join(SOURCES)}"
         )
     rules.check_kinds(path.name, content, rules.FILE, "a sweep")
     rules.check_defaults(path.name, content.get("defaults", {}))
@@ -169,7 +170,8 @@ def check_inputs(where: str, job: Job, before: dict[str, Job]) -> None:
     """
     if (job.source is None) != (job.stage == "dense"):
         raise SweepError(
-            f"{where}: every job but a dense one starts `from` another; from is {job.source!r}"
+            f"{where}: from is {job.source!r}; a dense job has none, every other names the job that"
+            " it starts from"
         )
     for name in (job.source, job.teacher):
         if name is not None and name not in before:

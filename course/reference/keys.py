@@ -22,9 +22,9 @@ def key_of(job: Job, sweep: Sweep, rows: pd.DataFrame) -> str | None:
     if None in inputs.values():
         return None
     settings = {} if job.name in inputs else job.settings
-    turned = (
-        [job.inputs] if job.inputs < job.inputs[::-1] else []
-    )  # a table has no order; older keys have no more
+    # Sorted, `inputs` no longer say which is the teacher. Only where that matters is it added, so
+    # that older keys stay valid.
+    turned = [job.inputs] if job.inputs < job.inputs[::-1] else []
     content = json.dumps([job.stage, settings, sweep.data, inputs, *turned], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:12]
 

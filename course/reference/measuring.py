@@ -38,7 +38,7 @@ def row(path: Path, evaluated: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evaluate(model: nn.Module, cifar: Dataset) -> dict[str, Any]:
-    """Accuracy on the test images, read once, on the images to choose with, and on the committed
+    """Accuracy on the test images, read once, on the validation images, and on the committed
     sample.
     """
     split, found = cifar.split(), training.evaluate(model, cifar.test_images, cifar.test_labels)
@@ -103,8 +103,8 @@ def derived(path: Path) -> dict[str, Any]:
 
 
 def float_structure(path: Path, factory: str | None = None) -> nn.Module:
-    """The network that a file's one was quantized from, with any weights: integers multiply as
-    often.
+    """The float network behind a quantized file, with arbitrary weights; it has as many
+    multiplications.
     """
     spec, _ = models.read_header(path)
     steps = [step["step"] for step in spec.steps]

@@ -135,8 +135,6 @@ def dead(table: pd.DataFrame) -> str:
 def speed() -> list[str]:
     """The milliseconds of every engine, and under which conditions."""
     found = speeds()
-    if found.empty:
-        return ["Not measured yet: `python -m course.benchmarks.speed`."]
     first = found.iloc[0]
     cells = [f"{row.median_ms:.2f} ± {row.iqr_ms / 2:.2f}" for row in found.itertuples()]
     order = {"index": found.name.unique(), "columns": found.engine.unique()}

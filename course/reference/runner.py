@@ -3,7 +3,6 @@
 Here they run one after the other; on a cluster, side by side where none needs another.
 """
 
-import os
 import platform
 import subprocess
 import sys
@@ -49,12 +48,20 @@ def run(
             if lost := [name for name in job.inputs if name in failed]:
                 failed[job.name] = f"needs {lost[0]}, which failed"
                 continue
-            say(f"started {job.name}, log in {os.path.relpath(log_of(job, sweep))}")
+            say(f"started {job.name}, log in {log_of(job, sweep)}")
             running[pool.submit(do, job, sweep, versions())] = job
         done, _ = wait(running, return_when=FIRST_COMPLETED)
         for future in done:
-            finish(running.pop(future), future.result(), sweep, failed, say, keep)
+            finish(running.pop(future), status_of(future), sweep, failed, say, keep)
     return failed
+
+
+def status_of(future: Future) -> int | str:
+    """The exit status of a job, or why there is none: Dask gives up after some lost workers."""
+    try:
+        return future.result()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def finish(
@@ -124,8 +131,4 @@ def last_line(log: Path, status: int) -> str:
         for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
         if line.strip()
     ]
-    return (
-        lines[-1]
-        if lines and status == 1
-        else f"ended with status {status}; see {os.path.relpath(log)}"
-    )
+    return lines[-1] if lines and status == 1 else f"ended with status {status}; see {log}"

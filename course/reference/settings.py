@@ -1,5 +1,5 @@
-"""What may be set in a sweep and of which kind each value is, so that a slip is told before
-anything runs.
+"""What may be set in a sweep and of which kind each value is, so that a mistake is reported
+before anything runs.
 """
 
 from collections.abc import Mapping

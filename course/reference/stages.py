@@ -62,9 +62,7 @@ def pruned(job: Job, source: nn.Module, teacher: None, cifar: Dataset, files: Fi
     )
     for name in blocks:
         if not getattr(dict(source.named_modules()).get(name), "use_res_connect", False):
-            raise SweepError(
-                f"{job.name}: without names {name!r}, which is no block with a shortcut"
-            )
+            raise SweepError(f"{job.name}: without: {name!r} is not a residual block")
     if (
         blocks
         and not settings.keys() & {*AMOUNTS}

@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 from filelock import FileLock
 
+from course.lessons.results import RESULTS as FOLDER
+from course.lessons.results import reference
 from helpers.files import write_atomically
 
-FOLDER = Path(__file__).resolve().parents[2] / "data" / "results"
 RESULTS, PUBLISHED = FOLDER / "results.csv", FOLDER / "published.csv"
 SPEED, DEPLOYED = FOLDER / "speed.csv", FOLDER / "deployed.csv"
 TEXT = ("name", "stage", "status", "source", "split", "weight_bits", "checkpoint", "weights", "key")
@@ -50,24 +51,19 @@ def load(path: Path = RESULTS) -> pd.DataFrame:
     return table
 
 
-def published(path: Path = PUBLISHED) -> pd.DataFrame:
+def published() -> pd.DataFrame:
     """Published results for the same network and data, each with its source."""
-    return pd.read_csv(path)
+    return reference("published")
 
 
-def speeds(path: Path = SPEED) -> pd.DataFrame:
-    """Median milliseconds of each network in each engine, all in one run; empty where nothing was
-    timed.
-    """
-    columns = ["name", "engine", "batch", "median_ms", "load"]
-    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=columns)
+def speeds() -> pd.DataFrame:
+    """Median milliseconds of each network in each engine, all in one run."""
+    return reference("speed")
 
 
-def deployed(path: Path = DEPLOYED) -> pd.DataFrame:
-    """Bytes and accuracy of each network's ONNX file, by name; empty where none was measured."""
-    columns = ["name", "onnx_bytes", "accuracy", "images"]
-    table = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=columns)
-    return table.set_index("name")
+def deployed() -> pd.DataFrame:
+    """Bytes and accuracy of each network's ONNX file, by name."""
+    return reference("deployed").set_index("name")
 
 
 def put(rows: Iterable[Mapping[str, Any]], path: Path = RESULTS) -> pd.DataFrame:

@@ -3,16 +3,16 @@
 Each table is read from the file in data/results/ that a benchmark wrote.
 """
 
-from pathlib import Path
-
 import pandas as pd
 
-from course.benchmarks import wild_steps
-from course.benchmarks.wild import COUNTED
-from course.benchmarks.wild_rivals import NEEDED
+from course.lessons.results import reference
 from course.reference import jobs
-from course.reference.table import FOLDER, RESULTS, as_markdown, load, speeds
+from course.reference.table import RESULTS, as_markdown, load
 
+# Of networks that others wrote. Not read from the benchmark: Windows cannot import it.
+COUNTED = ("right", "refused", "wrong", "crashed")
+STEPS = ("optimize", "optimize fx", "optimize export", "prune", "quantize", "onnx")
+STEPS += ("torch fuse", "Torch-Pruning", "torchao PT2E", "ONNX Runtime")
 QUANTIZED = (
     "**8 bits.** *dense*, quantized by each tool with the same calibration images ({draws} draws of"
     " them): test accuracy in per cent."
@@ -36,10 +36,10 @@ PEERS = (
 )
 
 
-def sections(folder: Path = FOLDER) -> list[str]:
+def sections() -> list[str]:
     """All tables, each under the sentence that says what was compared."""
-    quality = pd.read_csv(folder / "pruning_quality.csv").query("stage == 'compared'")
-    quantized = pd.read_csv(folder / "quantization_accuracy.csv")
+    quality = reference("pruning_quality").query("stage == 'compared'")
+    quantized = reference("quantization_accuracy")
     counts = {"epochs": quality.epochs.max(), "seeds": quality.seed.nunique()}
     return [
         QUANTIZED.format(draws=quantized.draw.nunique()),
@@ -47,8 +47,8 @@ def sections(folder: Path = FOLDER) -> list[str]:
         PRUNED.format(**counts),
         as_markdown(pruned(quality)),
         WILD,
-        as_markdown(wild(pd.read_csv(folder / "wild.csv"))),
-        *peer_section(pd.read_csv(folder / "peers.csv"), speeds(folder / "peers_speed.csv")),
+        as_markdown(wild(reference("wild"))),
+        *peer_section(reference("peers"), reference("peers_speed")),
     ]
 
 
@@ -79,7 +79,7 @@ def wild(rows: pd.DataFrame) -> pd.DataFrame:
     counts = rows[rows.result.isin(COUNTED)].pivot_table(
         "network", "step", "result", aggfunc="count", fill_value=0
     )
-    steps = [step for step in [*wild_steps.STEPS, *NEEDED] if step in counts.index]
+    steps = [step for step in STEPS if step in counts.index]
     counts = counts.reindex(index=steps, columns=COUNTED, fill_value=0)
     share = counts.right / counts.sum(axis=1)
     return counts.assign(**{"right %": share.map("{:.1%}".format)}).reset_index(names="step")

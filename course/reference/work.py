@@ -36,8 +36,8 @@ def do_alone(job: Job, sweep: Sweep) -> None:
     path, key = sweep.network(job), key_of(job, sweep, table.load(sweep.results))
     if key is None:
         raise SweepError(
-            f"{job.name} needs {', '.join(job.inputs)}, which are not there; run the sweep, not"
-            " the job"
+            f"{job.name} needs {', '.join(job.inputs)}, which are not there; run"
+            f" `{sweep.command(job)}`"
         )
     dense = (
         job.stage == "dense"
@@ -49,10 +49,10 @@ def do_alone(job: Job, sweep: Sweep) -> None:
     else:
         evaluated = make(job, sweep, cifar, key)
     key = key_of(job, sweep, table.load(sweep.results)) if dense else key
-    row = {"name": job.name, "stage": job.stage, "source": job.source, "key": key} | measuring.row(
-        path, evaluated
-    )
-    table.put([row | {"checkpoint": path.name if job.ship else None}], sweep.results)
+    row = {"name": job.name, "stage": job.stage, "source": job.source, "key": key}
+    row |= {"checkpoint": path.name if job.ship else None}
+    row |= {"cut_accuracy": None}  # an older row of the name may have one
+    table.put([row | measuring.row(path, evaluated)], sweep.results)
 
 
 def make(job: Job, sweep: Sweep, cifar: data.Dataset, key: str) -> dict[str, Any]:
@@ -71,9 +71,7 @@ def make(job: Job, sweep: Sweep, cifar: data.Dataset, key: str) -> dict[str, Any
         stages.make(job, source, teacher, cifar, files), path.with_suffix(".part")
     )
     reloaded = measuring.in_integers(models.load(written))
-    evaluated = measuring.evaluate(reloaded, cifar) | {
-        "cut_accuracy": None
-    }  # an older row of the name may have one
+    evaluated = measuring.evaluate(reloaded, cifar)
     if files.cut.exists():
         just_cut = training.evaluate(models.load(files.cut), cifar.test_images, cifar.test_labels)
         evaluated["cut_accuracy"] = just_cut.accuracy
@@ -81,8 +79,7 @@ def make(job: Job, sweep: Sweep, cifar: data.Dataset, key: str) -> dict[str, Any
         "command": sweep.command(job),
         "data": cifar.source,
     }
-    # Whoever finds a file of this name with this key takes the job for done: it gets the name after
-    # the checks.
+    # A file with this name and key counts as done, so it gets its name only after the checks.
     final = path.with_suffix(".final.part")
     metrics = {"test_accuracy": evaluated["accuracy"], "test_images": evaluated["images"]}
     metrics |= {"test_interval": [evaluated["low"], evaluated["high"]]}

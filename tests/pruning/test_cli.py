@@ -1,5 +1,7 @@
 """`python -m course prune` from a checkpoint to a checkpoint."""
 
+import shlex
+
 import pytest
 
 from course.__main__ import main
@@ -36,7 +38,9 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(("options", "right"), COMMANDS)
-def test_writes_a_network_that_loads_or_says_what_cannot_be(options, right, tmp_path, capsys):
+def test_writes_a_network_that_loads_or_says_what_cannot_be(
+    options, right, tmp_path, capsys, monkeypatch
+):
     dense, ratios = models.mobilenet_v2(width_mult=0.35), tmp_path / "ratios.json"
     ratios.write_text('{"features.17.conv.0.0": 0.5}')
     small = tmp_path / "small.safetensors"
@@ -49,3 +53,7 @@ def test_writes_a_network_that_loads_or_says_what_cannot_be(options, right, tmp_
     loaded = models.load(small)
     assert status == 0 and right(dense, loaded)
     assert f"parameters {parameters(dense):,} -> {parameters(loaded):,}" in told.out
+    asked = []
+    monkeypatch.setattr("course.commands.finetune.run", asked.append)
+    assert main(shlex.split(told.out.split("fine-tune it with: python -m course")[1])) == 0
+    assert (asked[0].checkpoint, [str(path) for path in asked[0].teacher]) == (small, words[1:2])

@@ -2,10 +2,11 @@ import pytest
 import torch
 from torch import nn
 
-from helpers import data, models
+from helpers import data, models, training
 from helpers.quantization import Recipe, quantize
 from helpers.quantization.qat import fake_quantize, prepare
 from tests.quantization.networks import images, small, small_mobilenet
+from tests.training.tiny import tiny_cifar, tiny_model
 
 
 def test_slopes_are_those_of_torch_and_for_the_scale_those_of_the_paper():
@@ -62,6 +63,14 @@ def test_before_training_it_is_the_post_training_network(recipe):
     same = network.convert().state_dict()
     for name, tensor in quantized.state_dict().items():
         assert torch.allclose(same[name], tensor, rtol=1e-6), name
+
+
+def test_a_network_with_one_scale_a_layer_is_trained():
+    network = prepare(
+        tiny_model().eval(), tiny_cifar().train_images[:16], Recipe(per_channel=False)
+    )
+    schedule = training.Config(epochs=1, image_sizes=(32,))
+    assert len(training.train(network, tiny_cifar(), schedule, progress=False)) == 1
 
 
 @pytest.mark.slow

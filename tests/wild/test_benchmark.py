@@ -149,6 +149,10 @@ def test_small_networks_come_first():
     assert in_turn([["a_base", "a_tiny"], ["b_small"]]) == ["a_tiny", "b_small", "a_base"]
 
 
+def test_every_step_is_shown():
+    assert [*wild.SHOWN] == [*wild_steps.STEPS, *wild.NEEDED]
+
+
 def test_a_package_that_is_not_installed_is_an_empty_row():
     row = {"network": "a", "foldable": 2, "folded": 2}
     rows = [row | {"step": "prune", "result": result} for result in ("right", "too slow")]
@@ -192,7 +196,7 @@ def fewer_bits(*arguments, quantize=quantization.quantize):
 def test_an_error_above_that_of_rounding_is_wrong(monkeypatch):
     monkeypatch.setattr(quantization, "quantize", fewer_bits)
     found = wild.outcome("quantize", right().eval(), IMAGES)
-    assert found["result"] == "wrong" and "where rounding costs" in found["reason"]
+    assert found["result"] == "wrong" and "PyTorch's rounding reaches" in found["reason"]
 
 
 SPOILED = {

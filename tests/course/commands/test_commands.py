@@ -24,7 +24,7 @@ from course.commands import doctor
 from course.commands.train import saving
 from course.publish import runner
 from helpers import allocator, data, models, training
-from helpers.quantization import kernels
+from helpers.quantization import Recipe, kernels
 from tests.course.reference.small import rows_of, small_sweep
 
 FAST = ["--data", "sample", "--epochs", "1", "--image-sizes", "8", "--batch-size", "300"]
@@ -87,6 +87,15 @@ def test_a_quantized_network_is_written_in_two_forms_and_evaluated_in_integers(
     assert f"{sum(p.numel() for p in models.load(trained).parameters()):,} parameters" in out
 
 
+def test_a_file_above_its_budget_is_told(trained, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("course.commands.quantize.mixed_recipe", lambda *_: Recipe())
+    output = tmp_path / "q.safetensors"
+    words = [str(trained), "--output", str(output), *["--data", "sample", "--images", "32"]]
+    assert main(["quantize", *words, "--file-bytes", "3000"]) == 1
+    told = f"{output} has {output.stat().st_size} bytes, more than --file-bytes 3000: allow more"
+    assert told in capsys.readouterr().err
+
+
 def test_finetune_goes_on_with_teachers(trained, tmp_path, monkeypatch):
     output, given, train = tmp_path / "finetuned.safetensors", [], training.train
 
@@ -139,14 +148,19 @@ def test_the_builder_that_finetune_names_may_be_that_of_the_teacher_alone(traine
         ),
         ("train --output {folder}", "it is a folder"),
         ("train --output {file}/trained", "cannot be written"),
-        ("train --output {folder}/mnv2-0.5", "name it {folder}/mnv2-0.5.safetensors"),
-        ("finetune {tiny} --output {folder}/a.csv", "does not end as the file of a network"),
+        ("train --output {folder}/slip/x.safetensors --width abc", "'abc' is not a number above 0"),
+        ("train --output {folder}/mnv2-0.5", "{folder}/mnv2-0.5 must end in .safetensors"),
+        ("finetune {tiny} --output {folder}/a.csv", "must end in .safetensors"),
         ("quantize {tiny} --output {out} --images -5", "is not a whole number of 1 or more"),
         ("quantize {tiny} --output {file}/q", "cannot be written"),
         ("quantize {tiny} --output {out} --weight-bits 9", "from 2 to 8"),
         (
             "quantize {tiny} --output {out} --file-bytes 2048",
             "--file-bytes 2048: the header takes 2048; give more",
+        ),
+        (
+            "quantize {tiny} --output {out} --file-bytes 2100",
+            "--file-bytes 2100, of which 2048 are kept for the header: file_bytes=52, too few",
         ),
         ("quantize {tiny} --output {out} --qat-epochs 1 --rounding learned", "leave --rounding"),
         ("prune {tiny} --output {out} --ratio 1", "ratio is 1.0; expected 0 <= ratio < 1"),
@@ -161,7 +175,7 @@ def test_the_builder_that_finetune_names_may_be_that_of_the_teacher_alone(traine
         ),
         (
             "prune {tiny} --output {out} --input-size 64",
-            "--input-size to them or to --data of your own",
+            "--input-size is for --data of your own; leave it out",
         ),
         (
             "prune {int8} --output {out}",
@@ -240,6 +254,24 @@ def test_a_run_of_everything_names_a_failure_and_ends_with_the_report(
     assert "<th>02_b</th>" in (tmp_path / "out" / "report.html").read_text()
 
 
+def test_a_notebook_that_cannot_be_read_is_named_and_the_report_is_of_the_others(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "01_a.ipynb").write_text("<<<<<<< {", encoding="utf-8")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "01_a.ipynb").write_text("of an earlier run", encoding="utf-8")
+    monkeypatch.setattr(runner, "lessons", lambda *_, **__: [tmp_path / "01_a.ipynb"])
+    assert main(["run", "--output", str(tmp_path / "out")]) == 1
+    told = capsys.readouterr().out
+    assert re.search(r"01_a .* FAILED  cannot be read: .*JSON", told) and "report: " in told
+
+
+def test_lessons_are_not_run_over_themselves(monkeypatch, capsys):
+    monkeypatch.setattr(runner, "run_lesson", lambda *_, **__: 1 / 0)
+    assert main(["run", "--output", str(runner.NOTEBOOKS / ".")]) == 1
+    assert "holds the lessons; name another folder" in capsys.readouterr().err
+
+
 def test_a_list_runs_nothing_and_a_status_tells_whether_all_was_done(tmp_path, capsys, monkeypatch):
     sweep, asked = small_sweep(tmp_path), []
     rows_of(sweep, "dense")
@@ -265,6 +297,9 @@ def test_rows_and_all_shipped_files_are_committed_and_git_s_refusal_told_before_
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     sweep, words = small_sweep(tmp_path), ["sweep", str(tmp_path / "small.toml"), "--commit"]
     monkeypatch.setattr(reference, "run", lambda *_: pytest.fail("works"))
+    with monkeypatch.context() as bare:
+        bare.setenv("PATH", str(tmp_path))
+        assert main(words) == 1 and "--commit needs git: install it" in capsys.readouterr().err
     git("init", "-q"), git("config", "user.useConfigOnly", "true")
     assert main(words) == 1 and "git var: " in capsys.readouterr().err
     git("config", "user.email", "a@b.c"), git("config", "user.name", "a")
@@ -299,7 +334,7 @@ def test_this_machine_is_fine(capsys, monkeypatch):
         "memory",
         "CIFAR-10",
         "bubblewrap",
-        f"nbgrader, to grade: {'found' if find_spec('nbgrader') else 'not found'}",
+        f"[{'ok ' if find_spec('nbgrader') else '-- '}] nbgrader, to grade",
         "Chromium",
     ):
         assert topic in told
@@ -307,7 +342,7 @@ def test_this_machine_is_fine(capsys, monkeypatch):
     assert main(["doctor"]) == 130 and "goes on" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("lacking", ["tqdm", "batchnorm-to-int8"])
+@pytest.mark.parametrize("lacking", ["tqdm", "batchnorm-to-int8", "onnxruntime"])
 def test_a_missing_thing_is_told_with_its_remedy(monkeypatch, capsys, tmp_path, lacking):
     found = importlib.metadata.Distribution.discover
     hiding = lambda **by: iter(()) if by.get("name") == lacking else found(**by)  # noqa: E731
@@ -318,11 +353,21 @@ def test_a_missing_thing_is_told_with_its_remedy(monkeypatch, capsys, tmp_path, 
     assert main(["doctor"]) == 1
     told = capsys.readouterr().out
     named = rf"\[fix\] packages: {lacking}(>=[\d.]+)? missing: "
-    assert re.search(named + '"/two words/python" -m pip install', told)
+    assert re.search(named + r'"/two words/python" -m pip install -e "\.\[study\]" -c', told)
     assert (
         "[fix] 0 GiB of disk free: " in told
-        and f"[fix] {tmp_path / 'no'} cannot be written: copy" in told
+        and f"[fix] {tmp_path / 'no'} does not exist or cannot be written: copy" in told
     )
+
+
+def test_what_only_some_need_is_neither_good_nor_a_failure(monkeypatch, capsys):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr("course.grading.machine.obstacle", lambda: "it needs Linux")
+    monkeypatch.setattr(doctor, "CHECKS", [doctor.other_programs])
+    assert main(["doctor"]) == 0
+    told = capsys.readouterr().out
+    assert "[-- ] Chromium, to test slides and report: install it" in told
+    assert "[-- ] bubblewrap, to grade: it needs Linux" in told
 
 
 def test_an_old_version_is_as_good_as_none(monkeypatch):
@@ -385,7 +430,7 @@ def test_the_copy_that_the_environment_names_is_found_and_a_folder_that_is_not_t
     _, finding = doctor.data_source()
     assert (
         not finding.good
-        and "there cannot be written" in finding.what
+        and "there does not exist or cannot be written" in finding.what
         and "make it" in finding.remedy
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from course import hosted
 from course.commands import doctor
@@ -65,6 +65,13 @@ def test_a_repository_brings_badges_and_none_takes_them_away():
     assert command.with_hosting(again, "notebooks/01_batchnorm_math.ipynb", "") == again
 
 
+def test_what_stands_below_the_badges_stays():
+    cells = [new_markdown_cell("# T\n\n[![Open in Colab](x)](y) [![b](c)](d)\n\nBelow.", id="t")]
+    text = command.with_hosting(nbformat.writes(new_notebook(cells=cells)), "t.ipynb", "a/b")
+    title = nbformat.reads(text, as_version=4).cells[0].source
+    assert "\n\nBelow.\n" in title and title.count("Open in Colab") == 1
+
+
 def test_a_repository_that_is_none_is_refused(tmp_path):
     file = tmp_path / "pyproject.toml"
     file.write_text('[tool.course]\nrepository = "https://github.com/someone"\n', encoding="utf-8")
@@ -85,15 +92,16 @@ def test_the_cell_without_an_address_asks_for_it(tmp_path):
 @pytest.mark.slow
 @pytest.mark.ci
 def test_the_cell_sets_the_course_up_in_an_empty_folder(tmp_path):
-    program = COLAB + hosted.CELL.format(source="") + THEN
+    program = COLAB + 2 * hosted.CELL.format(source="") + THEN  # once more, as REMEDY advises
     done = run(program, tmp_path, COURSE_REPOSITORY=f"file://{REPOSITORY}")
     assert done.returncode == 0, done.stderr
     assert "installing" not in done.stdout
     assert "download mine.py" in done.stdout
     assert done.stdout.strip().endswith("in notebooks")
+    assert [path.parent for path in tmp_path.rglob(".git")] == [tmp_path / "from-batchnorm-to-int8"]
 
 
-@pytest.mark.parametrize("lacking", ["tqdm", "batchnorm-to-int8"])
+@pytest.mark.parametrize("lacking", ["tqdm", "batchnorm-to-int8", "jupyterlab"])
 def test_the_doctor_on_a_server_never_advises_to_replace_its_libraries(
     lacking, monkeypatch, capsys
 ):

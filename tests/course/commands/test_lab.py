@@ -121,6 +121,48 @@ def test_an_update_replaces_what_was_not_touched_and_puts_the_rest_beside(course
     assert lab.bring_up_to_date(work) == []  # said once
 
 
+def test_a_new_version_that_was_changed_too_is_kept(course):
+    notebooks, work = course
+    lab.bring_up_to_date(work)
+    for version, changed in (("v2", "01_more"), ("v3", "01_more.new"), ("v4", "00_start_here")):
+        (work / f"{changed}.ipynb").write_text("two hours of answers", encoding="utf-8")
+        (notebooks / "01_more.ipynb").write_text(version, encoding="utf-8")
+        lab.bring_up_to_date(work)
+    found = {path.name: path.read_text("utf-8") for path in work.glob("01_more*")}
+    assert found == {
+        "01_more.ipynb": "two hours of answers",
+        "01_more.new.ipynb": "two hours of answers",
+        "01_more.new2.ipynb": "v4",
+    }
+
+
+def test_a_torn_record_is_named_with_its_remedy(course, capsys):
+    _, work = course
+    lab.bring_up_to_date(work)
+    (work / lab.COPIED).write_text("{", encoding="utf-8")
+    assert main(["lab", "--folder", str(work)]) == 1
+    told = capsys.readouterr().err
+    assert f"{work / lab.COPIED} cannot be read (" in told and "delete it" in told
+
+
+class Asking:
+    """In place of JupyterLab: at Ctrl-C it asks, and ends at the second one."""
+
+    def __init__(self, words, cwd):
+        self.answers = iter([KeyboardInterrupt, KeyboardInterrupt, 3])
+
+    def wait(self):
+        answer = next(self.answers)
+        if answer is KeyboardInterrupt:
+            raise answer
+        return answer
+
+
+def test_jupyter_may_ask_and_end_by_itself_after_ctrl_c(course, monkeypatch):
+    monkeypatch.setattr(lab.subprocess, "Popen", Asking)
+    assert main(["lab", "--folder", str(course[1])]) == 3
+
+
 def test_a_changed_file_is_left_alone_while_the_course_has_nothing_new(course):
     notebooks, work = course
     lab.bring_up_to_date(work)

@@ -189,7 +189,7 @@ WRONG = {
     ),
     "too few numbers": (
         ["--mean", "0.5", "0.5", "0.5"],
-        "3 of --mean and 0 of --deviation; give as many",
+        "--mean has 3 numbers and --deviation 0: give one of each per channel",
     ),
 }
 
@@ -218,7 +218,7 @@ def test_a_head_for_another_task_and_neither_a_file_nor_weights_with_a_model_are
         *((options, either) for options in (own[2:], ["x.safetensors", *own], own[:2])),
         (
             ["x.safetensors", *own[4:], "--arguments", "classes=1"],
-            "--arguments belongs to --weights",
+            "--arguments is for --weights; leave it out",
         ),
     ):
         assert main(["compress", *options, "--output", str(tmp_path / "out")]) == 1

@@ -12,6 +12,7 @@ from course import lessons
 from course.benchmarks import pruning_unstructured
 from course.benchmarks.pruning_unstructured import share_of_zeros
 from course.lessons import onnx_float, roofline
+from course.lessons.batches import TrainingBatches
 from course.lessons.flow import flow
 from course.lessons.profile import PROFILES
 from course.lessons.results import RESULTS
@@ -83,7 +84,16 @@ def test_operations_and_bytes_of_each_convolution_and_of_relu6():
     assert all(
         one.seconds > 0 and one.rate == pytest.approx(one.operations / one.seconds) for one in found
     )
+    with pytest.raises(RuntimeError, match="expected input"):
+        roofline.measure_layers(model, torch.zeros(2, 1, 6, 6))
     assert not any(module._forward_hooks for module in model)
+
+
+def test_fewer_images_than_make_a_batch_are_refused():
+    images, labels = torch.zeros(3, 3, 32, 32, dtype=torch.uint8), torch.arange(3)
+    assert len(list(TrainingBatches(images, labels, size=3))) == 1
+    with pytest.raises(ValueError, match="3 images make no batch of size=4"):
+        TrainingBatches(images, labels, size=4)
 
 
 def test_bytes_moved_fall_when_an_activation_moves_into_its_convolution():

@@ -234,7 +234,7 @@ def test_a_learner_s_network_of_3_bits_stands_first_and_computes_as_in_python(
     monkeypatch.setenv("COURSE_MINE", str(tmp_path / "mine.py"))
     for place, name in ((pages.lab, "WORK"), (pages.runner, "NOTEBOOKS")):
         monkeypatch.setattr(place, name, tmp_path / "elsewhere")
-    page_file, _ = pages.write_demo_with_own(tmp_path / "demo.html")
+    page_file, _ = pages.write_demo_with_own(tmp_path)
     told = capsys.readouterr().out
     assert "tiny-trained.safetensors is not on the page: it has float weights" in told
     assert "torn.safetensors is not on the page" in told

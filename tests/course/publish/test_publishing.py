@@ -23,20 +23,28 @@ def write(path, *sources):
     return path
 
 
-def test_a_failing_cell_is_named_and_what_ran_is_kept(tmp_path, monkeypatch):
+def test_a_failing_cell_is_named_and_what_ran_is_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(runner, "BUILD", tmp_path)
     source = write(
         tmp_path / "01_bad.ipynb", "print(6 * 7)", "raise KeyError('lost')", "print('never')"
     )
-    outcome = runner.run_lesson(
-        source, tmp_path / "out" / "01_bad.ipynb", "quick", OMP_NUM_THREADS="2"
-    )
+    output = tmp_path / "notebooks" / "01_bad.ipynb"
+    outcome = runner.run_lesson(source, output, "quick", OMP_NUM_THREADS="2")
     assert outcome.failure == "cell 2 (cell-1): KeyError: 'lost'"
     assert "01_bad" in outcome.line() and "FAILED" in outcome.line()
-    executed = nbformat.read(tmp_path / "out" / "01_bad.ipynb", as_version=4)
+    executed = nbformat.read(output, as_version=4)
     assert executed.cells[0].outputs[0].text == "42\n"
     assert (executed.metadata.run.profile, executed.metadata.run.threads) == ("quick", "2")
     assert nbformat.read(source, as_version=4).cells[0].outputs == []
+    assert runner.executed(source) == source  # no page shows the error in place of the figures
+    assert "01_bad.ipynb failed when it was run here: shown with" in capsys.readouterr().out
+
+
+def test_a_kernel_that_is_not_installed_fails_one_lesson(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner.NotebookClient, "execute", lambda *_, **__: {}["python3"])
+    outcome = runner.run_lesson(write(tmp_path / "01_a.ipynb"), tmp_path / "out.ipynb", "quick")
+    assert outcome.failure == "before the first cell: KeyError: 'python3'"
 
 
 @pytest.mark.slow
@@ -278,6 +286,16 @@ def test_a_layer_in_float_a_spared_trunk_and_a_stage_without_onnx_are_told(tmp_p
     assert lines["| dense"].endswith("| - | no ONNX: no such operator |")
     assert int(lines["| quantized"].split("| ")[-1].split(" of 40")[0]) >= 38
     assert [path.name for path in tmp_path.glob("*.onnx")] == ["quantized.onnx"]
+
+
+def test_a_file_that_onnx_runtime_cannot_compute_leaves_the_report(tmp_path, monkeypatch):
+    def fails(image):
+        raise RuntimeError("no kernel | for it")
+
+    monkeypatch.setattr(compressed, "opened", lambda *_: fails)
+    result = Namespace(stages={"dense": nn.Flatten()})
+    columns = compressed.in_onnx_runtime(result, torch.zeros(2, 3, 4, 4), tmp_path)
+    assert [*columns.values()] == [["-"], ["no ONNX: no kernel / for it"]]
 
 
 def boxes(stage, side, status):

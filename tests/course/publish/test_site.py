@@ -49,7 +49,7 @@ class Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
-    written = pages.write_demo(folder / "demo.html")
+    written = pages.write_demo(folder)
     return site.write_site(folder / "site", written).parent
 
 

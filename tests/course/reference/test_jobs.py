@@ -121,6 +121,12 @@ def test_another_baseline_makes_everything_new_but_not_another_way_to_train_it(t
     assert not is_done(sweep.jobs["dense"], sweep, rows)
 
 
+def test_a_file_that_holds_no_text_is_named(tmp_path):
+    (tmp_path / "wrong.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(SweepError, match=r"wrong\.toml is not TOML: 'utf-8' codec"):
+        read(str(tmp_path / "wrong.toml"))
+
+
 def assert_refused(folder, text, complaint):
     path = folder / "wrong.toml"
     path.write_text(text.format(folder=folder.as_posix(), bytes=140_000))

@@ -6,6 +6,8 @@ import dataclasses
 import json
 import os
 import sys
+from argparse import Namespace
+from concurrent.futures import Future
 
 import pytest
 
@@ -89,6 +91,21 @@ def test_only_what_is_asked_for_and_not_done_is_run(sweep):
     assert "int8" not in set(reference.load(made.results).name)
 
 
+def test_a_job_whose_worker_is_lost_fails_alone(sweep, monkeypatch):
+    made, _, _ = sweep
+
+    def submit(do, job, *words):
+        future = Future()
+        lost = RuntimeError("KilledWorker") if job.name == "cut" else None
+        future.set_exception(lost) if lost else future.set_result(do(job, *words))
+        return future
+
+    monkeypatch.setattr("os.path.relpath", lambda path: {}[path])  # there is none on another drive
+    failed = runner.run(made, [], lambda _: None, pool=Namespace(submit=submit))
+    needs = "needs cut, which failed"
+    assert failed == {"cut": "RuntimeError: KilledWorker", "tuned": needs}
+
+
 def test_stopping_stops_the_job_too_and_the_next_run_goes_on(sweep, capsys):
     made, kinds, path = sweep
     kinds["dense"] = "endless"
@@ -125,10 +142,10 @@ def test_a_file_above_its_budget_or_with_other_weights_than_those_measured_is_re
     with monkeypatch.context() as patched:
         patched.setattr(work.measuring, "weights_of", lambda path: next(hashes))
         assert_refused_twice(job, quick, "differs from the network that was measured")
-    reference.put(
-        [{"name": "int8", "cut_accuracy": 0.3}], quick.results
-    )  # made once before, with a cut
-    work.do(job, quick)
-    rows = reference.load(quick.results)
-    assert rows.name.to_list() == ["int8"] and rows.cut_accuracy.isna().all()
+    for _ in range(2):  # the network is made; its file is there
+        # A row of an earlier network of this name, which was cut.
+        reference.put([{"name": "int8", "cut_accuracy": 0.3}], quick.results)
+        work.do(job, quick)
+        rows = reference.load(quick.results)
+        assert rows.name.to_list() == ["int8"] and rows.cut_accuracy.isna().all()
     assert not list(quick.checkpoints.glob("*.part"))

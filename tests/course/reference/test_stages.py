@@ -47,7 +47,7 @@ def test_a_block_left_out_adds_nothing_and_stays_out_in_the_file(cifar, tmp_path
     small = models.load(models.save(pruning.prune(made, x), tmp_path / "m.safetensors"))
     assert torch.equal(made(x), by_hand(x)) and type(small.features[3]) is torch.nn.Identity
     for name in ("features.99", "features.4", "features.3.conv"):  # the second has no shortcut
-        with pytest.raises(SweepError, match=rf"cut: without names '{name}', which is no block"):
+        with pytest.raises(SweepError, match=rf"cut: without: '{name}' is not a residual block"):
             cut(cifar, ratio=0.5, without=[name])
 
 

@@ -1,8 +1,55 @@
 """The tables on other tools say what the benchmarks' rows say."""
 
-import pandas as pd
+import sys
 
+import pandas as pd
+import pytest
+
+from course.__main__ import main
+from course.lessons.results import RESULTS
 from course.reference import tools
+from tests.test_size import imported, sources
+
+UNIX_ALONE = ("course.benchmarks", "resource", "fcntl", "pwd", "grp", "termios", "pty")
+
+
+def test_windows_can_import_all_but_benchmarks_and_grading():
+    found = [
+        f"{path.name} imports {name}"
+        for path in sources("helpers", "course")
+        if not {"benchmarks", "grading"} & {*path.parts}
+        for name in imported(path)
+        if name.startswith(UNIX_ALONE)
+    ]
+    assert found == []
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """Where the tables are read from."""
+    monkeypatch.setattr(sys.modules["course.lessons.results"], "RESULTS", tmp_path)
+    return tmp_path
+
+
+def test_what_was_measured_on_an_earlier_network_is_not_shown(results):
+    for path in RESULTS.glob("*.csv"):
+        rows = pd.read_csv(path, dtype={"sha256": str})
+        if "sha256" in rows:
+            worse = {name: rows[name] / 2 for name in ("accuracy", "test") if name in rows}
+            rows = pd.concat([rows.assign(sha256="earlier", **worse), rows])
+        rows.to_csv(results / path.name, index=False)
+    shown = "\n".join(tools.sections())
+    assert shown in (RESULTS / "README.md").read_text(encoding="utf-8").replace("\n\n", "\n")
+
+
+@pytest.mark.parametrize("name", ["speed", "deployed", "published", "peers", "peers_speed", "wild"])
+def test_a_table_that_is_missing_is_named_with_what_brings_it_back(name, results, capsys):
+    for path in RESULTS.glob("*.csv"):
+        if path.stem != name:
+            (results / path.name).symlink_to(path)
+    assert main(["results", "--check"]) == 1
+    missing = results / f"{name}.csv"
+    assert f"{missing} is missing: `git checkout -- {missing}`" in capsys.readouterr().err
 
 
 def test_networks_of_others_are_counted_by_step_and_outcome():
