@@ -13,7 +13,7 @@ def keep_network(model: nn.Module, name: str) -> None:
         name: what later lessons ask for, such as "tiny-trained".
     """
     if checks.headless():
-        print(f"{name}: not kept, because this run has no learner")
+        print(f"{name}: not kept: this run was automatic")
         return
     from helpers import models  # loads torchvision, which no exercise needs
 

@@ -94,7 +94,7 @@ class Item:
         forbidden: full names, or patterns of them, of library functions that the answer must not
             call, such as "torch.nn.utils.fusion.*". Only calls count, and only those made while the
             answer is computed.
-        seconds: time that one case may take in the lesson.
+        seconds: time that one case may take in the lesson; when it is graded, all cases together.
     """
 
     name: str

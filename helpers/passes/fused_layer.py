@@ -148,7 +148,7 @@ class FusedLayer(nn.Module):
         form = x.dtype, self.weight.dtype, self.weight.device.type, x.dim()
         if form != (torch.float32, torch.float32, "cpu", 4):
             return (
-                "the kernels take images and weights of float32 on a cpu in 4 dimensions,"
+                "the kernels need float32 images and weights on a CPU, with 4 dimensions,"
                 f" not {form}"
             )
         if other is not None:
