@@ -164,7 +164,7 @@ def from_arrays(
     images = [torch.as_tensor(part) for part in (train_images, test_images)]
     images = [part.unsqueeze(1) if part.dim() == 3 else part for part in images]
     for part in images:
-        if part.dim() == 4 and part.shape[3] <= 4 < part.shape[1]:
+        if part.dim() == 4 and part.shape[3] <= 4 < min(part.shape[1:3]):
             raise DataError(
                 f"{name}: images {tuple(part.shape)} seem to be (N, H, W, C), and (N, C, H, W) is"
                 " expected: torch.as_tensor(images).movedim(3, 1)"

@@ -98,6 +98,8 @@ def test_networks_that_give_no_number_are_not_called_equal():
     nothing = Net(lambda m, x: x * float("nan"))
     with pytest.raises(EquivalenceError, match="gives no number"):
         assert_equivalent(nothing, nothing, X)
+    empty = Net(lambda m, x: x[:0])
+    assert_equivalent(empty, empty, X)
 
 
 def test_randomized_statistics_have_negative_scales_and_positive_variances():

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_560,
+    "helpers": 92_570,
     "helpers/graphs": 12_300,
     "helpers/models": 5_830,
     "helpers/passes": 10_540,
@@ -27,14 +27,14 @@ BUDGETS = {
     "helpers/plots": 5_230,
     "helpers/training": 7_380,
     "helpers/checks": 5_360,
-    "course": 96_130,
+    "course": 96_270,
     "course/benchmarks": 17_010,
-    "course/commands": 9_920,
-    "course/grading": 39_750,
+    "course/commands": 9_940,
+    "course/grading": 39_860,
     "course/lessons": 6_610,
     "course/publish": 8_460,
     "course/reference": 11_700,
-    "tests": 230_890,
+    "tests": 231_160,
     "notebooks": 99_910,
 }
 TOKENS_A_LINE = 11

@@ -75,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     words = ["python", "-m", "course", "finetune", path, "--data", arguments.data]
     words += ["--model", arguments.model] if arguments.model else []
     words += ["--teacher", arguments.checkpoint] if arguments.checkpoint else []
+    words += ["--input-size", arguments.input_size] if arguments.input_size else []
+    words += ["--no-mirror"] if arguments.no_mirror else []
     words += ["--output", path.with_name(f"{path.stem}-finetuned.safetensors")]
     print(f"written to {path}; fine-tune it with: {shlex.join(map(str, words))}")
     return 0

@@ -290,8 +290,10 @@ def write_table(
 def write_private(path: Path, text: str | bytes) -> None:
     """Write a file that nobody else can read, not even while it is written."""
     before = os.umask(0o077)
-    write(path, text)
-    os.umask(before)
+    try:
+        write(path, text)
+    finally:
+        os.umask(before)
 
 
 def write(path: Path, text: str | bytes) -> None:

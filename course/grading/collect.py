@@ -69,7 +69,8 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
         for path in source.iterdir()
         if not NOT_HANDED_IN.search(path.name) and path.name != GRADESCOPES_LIST
     ]
-    named, parts = roster.students(entries, roster.read(room)), {}
+    people = roster.read(room)
+    named, parts = roster.students(entries, people), {}
     age, lost = {path: path.lstat().st_mtime for path in entries}, {}
     # Of two files of one name the newer counts; Canvas calls it a1-1.ipynb, the next a1-2.ipynb.
     for path in sorted(entries, key=lambda path: (age[path], roster.attempt(path), path.name)):
@@ -86,28 +87,31 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
             )
         group[name] = path
     hand_ins = sorted(sorted(group.values()) for group in parts.values())
-    found = [_look_at(assignment, paths, *named[paths[0]]) for paths in hand_ins]
+    found = [_look_at(assignment, paths, people, *named[paths[0]]) for paths in hand_ins]
     for hand_in in (one for one in found if one.student in lost):
         hand_in.remark = _joined(hand_in.remark, lost[hand_in.student])
     for student in dict.fromkeys(hand_in.student for hand_in in found if hand_in.student):
         several = [hand_in for hand_in in found if hand_in.student == student]
+        person = people.get(student) or roster.Listed(student)
         several.sort(key=lambda hand_in: hand_in.arrived, reverse=not first)
         # One that earns nothing counts where there is no other.
         several.sort(
             key=lambda one: (
                 bool(one.damage),
-                _is_worthless(room, assignment, student, one.arrived, one.in_time),
+                _is_worthless(room, assignment, person, one.arrived, one.in_time),
             )
         )
         for counts in several:
-            _take(room, assignment, counts, first)
+            _take(room, assignment, counts, person, first)
             if counts.became in ("collected", "unchanged"):
                 break
         for other in several:
             if other is counts or other.remark:
                 continue
             if _holds(room.submission(student, assignment), files_of(other.paths, assignment)[0]):
-                _take(room, assignment, other, first)  # the same work: its earliest date counts
+                _take(
+                    room, assignment, other, person, first
+                )  # the same work: its earliest date counts
                 continue
             words = f"{counts.entry} is by the same student and counts"
             other.remark = _joined(other.damage, words)
@@ -121,7 +125,9 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
     return found
 
 
-def _look_at(assignment: str, paths: list[Path], student: str, remark: str) -> HandIn:
+def _look_at(
+    assignment: str, paths: list[Path], people: dict[str, roster.Listed], student: str, remark: str
+) -> HandIn:
     """When a hand-in came, and whether it can be graded; without its student where it is none."""
     hand_in, path = (
         HandIn(paths, ", ".join(shown(path.name, 255) for path in paths), remark=remark),
@@ -152,7 +158,9 @@ def _look_at(assignment: str, paths: list[Path], student: str, remark: str) -> H
         times = [part.lstat().st_mtime for part in inside or paths]
         hand_in.arrived = datetime.fromtimestamp(max(times), UTC)
         files, problems = files_of(paths, assignment)
-        if OF_SEVERAL in problems:
+        # What a system, or the class list, says is somebody's stays so, whatever lies in it.
+        is_owned = roster.is_part(path) or "_assignsubmission_" in path.name or student in people
+        if OF_SEVERAL in problems and not is_owned:
             hand_in.remark = OF_SEVERAL
         elif student == assignment:
             hand_in.remark = "it is named like the assignment: give it the name of its student"
@@ -167,7 +175,9 @@ def _joined(*remarks: str) -> str:
     return "; ".join(filter(None, remarks))
 
 
-def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> None:
+def _take(
+    room: Classroom, assignment: str, hand_in: HandIn, person: roster.Listed, first: bool
+) -> None:
     """Copy a hand-in, unless what is there already counts."""
     target, in_time = room.submission(hand_in.student, assignment), hand_in.in_time
     if match := roster.CANVAS.fullmatch(hand_in.paths[0].name):
@@ -186,9 +196,8 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
             hand_in.remark = _joined(*problems, hand_in.damage, hand_in.remark)
             _note(target, min(before, hand_in.arrived), in_time or was_in_time)
             return
-        student = hand_in.student
-        too_late = _is_worthless(room, assignment, student, hand_in.arrived, in_time) and not (
-            _is_worthless(room, assignment, student, before, was_in_time)
+        too_late = _is_worthless(room, assignment, person, hand_in.arrived, in_time) and not (
+            _is_worthless(room, assignment, person, before, was_in_time)
         )
         older = first or hand_in.arrived <= before
         if (older or too_late) and (sound_before or hand_in.damage):
@@ -294,10 +303,9 @@ def _counted(room: Classroom, assignment: str, arrived: datetime, in_time: bool)
 
 
 def _is_worthless(
-    room: Classroom, assignment: str, student: str, arrived: datetime, in_time: bool
+    room: Classroom, assignment: str, person: roster.Listed, arrived: datetime, in_time: bool
 ) -> bool:
     """Whether a hand-in of this date is so late that it earns nothing."""
-    person = roster.read(room).get(student) or roster.Listed(student)
     counted = _counted(room, assignment, arrived, in_time)
     return room.rules.penalty(assignment, counted, 100, *person.lateness(assignment)) == 100
 

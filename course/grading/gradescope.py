@@ -55,10 +55,11 @@ def pack(room: Classroom, exercise: Exercise) -> Path:
     if not bundle.is_dir():
         raise ClassroomError(f"{name} was not released: run `grade release {name}` first")
     folder = exercise.folder.relative_to(ROOT).as_posix()
-    # Those that were not added to git yet, too, for grading at home has them.
-    paths = course.listed_files("--cached", "--others", "--exclude-standard", *CODE, folder)
+    paths = course.listed_files(*CODE, folder)
+    # Of the exercise also what was not added to git yet, for grading at home has it.
+    paths += course.listed_files("--others", "--exclude-standard", folder)
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in paths:
+        for path in dict.fromkeys(paths):
             archive.write(ROOT / path, path)
         for path in (bundle.with_suffix(".zip"), *sorted(bundle.iterdir())):
             archive.write(path, Path("class/released", path.relative_to(bundle.parent)))

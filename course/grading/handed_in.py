@@ -250,10 +250,18 @@ def require_answers(cells: list[dict], assignment: str) -> None:
     """
     marks = {cell["id"] for cell in cells} - {None}
     own = marks & course.answer_cells(assignment)
-    theirs = [name for name in course.names() if own < marks & course.answer_cells(name)]
+    theirs = [name for name in course.names() if own < marks & _answer_cells_of_another(name)]
     if theirs or (marks and not own):
         found = f"it is the notebook of {theirs[0]}" if theirs else "it is another notebook"
         raise IntakeError(f"{found}: hand in that of {assignment}")
+
+
+def _answer_cells_of_another(name: str) -> set[str]:
+    """The marks of its answers; none of one that is not finished, which stops no other."""
+    try:
+        return course.answer_cells(name)
+    except (OSError, ValueError, LookupError):
+        return set()
 
 
 def _plain_cell(cell: Any) -> dict | None:

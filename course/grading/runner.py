@@ -43,7 +43,7 @@ from helpers import checks
 
 # Modules beside this one on which no mark depends; whatever is not named here counts.
 NOT_JUDGING = ("answers", "classroom", "collect", "export", "feedback", "gradescope", "handout")
-NOT_JUDGING += ("noteworthy", "release", "roster", "similarity", "stats")
+NOT_JUDGING += ("noteworthy", "release", "similarity", "stats")
 TOGETHER = 4  # submissions in a task: what is not written yet when a run is killed is graded again
 
 
@@ -75,6 +75,7 @@ def version(assignment: str) -> str:
     paths = {path for folder in folders for path in folder.rglob("*.py")}
     paths -= {job.HERE / f"{name}.py" for name in NOT_JUDGING}
     paths -= {exercise.folder / name for name in ("answers.py", "make_network.py")}
+    digest.update(" ".join(sorted(course.answer_cells(assignment))).encode())
     for path in sorted(paths):
         digest.update(path.read_bytes())
     return digest.hexdigest()

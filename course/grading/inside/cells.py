@@ -189,8 +189,8 @@ class Notebook:
         sys.path_hooks.insert(0, self._finder_of(folder.resolve(), libraries))
 
     def run(self, cells, seconds):
-        """Execute all cells, then again those that need what a cell further down defines; whatever
-        else was defined further down still counts.
+        """Execute all cells, then again those that need what a cell further down defines; functions
+        and classes that were defined further down still count.
         """
         first, later = [(*one, {**self.namespace}) for one in enumerate(cells, 1)], []
         for waiting, next_time in ((first, later), (later, None)):
@@ -211,6 +211,7 @@ class Notebook:
                 finally:
                     alarm(0)
                 self._put_back(done, before)
+        done = {**self.namespace}
         for statement, file, before in self.again:
             with suppress(BaseException):
                 alarm(1)
@@ -219,9 +220,12 @@ class Notebook:
         alarm(0)
 
     def _put_back(self, done, before):
-        """Put back what was defined after a cell, or a statement, had failed."""
-        later = {name for name, value in done.items() if before.get(name, done) is not value}
-        self.namespace |= {name: done[name] for name in later}
+        """Put back functions and classes that were defined after a cell, or a statement, failed.
+        Other names may be what the cells that are executed again need of each other.
+        """
+        for name, value in done.items():
+            if isinstance(value, types.FunctionType | type) and before.get(name) is not value:
+                self.namespace[name] = value
 
     def run_cell(self, source, file):
         """Execute one cell, whose notebook extras such as %magic and !shell lines become calls of

@@ -180,6 +180,18 @@ def test_cells_that_wait_for_others_are_executed_in_their_order(notebook):
     assert run(notebook(False), *cells)["found"] == [1]
 
 
+def test_cells_that_wait_are_given_what_they_define_themselves(notebook):
+    below = "def f(a):\n    return a * 10\nx = 100"
+    assert run(notebook(False), "x = f(3)", "z = x + 1", below)["z"] == 31
+
+
+def test_a_statement_that_waits_brings_no_older_definition_back(notebook):
+    stub = "def answer():\n    raise NotImplementedError"
+    cell = "y = later\ndef answer():\n    return 'right'\nprint(missing)"
+    names = run(notebook(True), stub, cell, "later = 1", f"{CALLS}\nresult = taken()")
+    assert names["answer"]() == "right"
+
+
 def test_a_cell_with_a_mistake_in_a_function_is_executed_once(notebook):
     mistake = "tries.append(1)\ndef f():\n    n += 1\nf()"
     assert run(notebook(False), "tries = []", mistake)["tries"] == [1]

@@ -703,3 +703,21 @@ def test_a_hand_in_that_is_too_late_to_earn_anything_replaces_none_in_time(
     (room.folder / roster.FILE).write_text("student,late_days_a1\nada,1\n")  # the dates are wrong
     collect(room, "a1")
     assert collected(room, "ada") == {"a1.ipynb": b"999999999"}
+
+
+def test_what_a_system_calls_somebody_s_stays_so_whatever_lies_in_it(room, incoming):
+    forged = incoming / "Eve Moore_7_assignsubmission_file_"
+    write(forged / "a1.zip", zipped(**{"Ada Hill_8_assignsubmission_file_/a1.ipynb": "good"}))
+    (sentence,) = sentences(room)
+    assert "was left out" not in sentence
+    assert [path.name for path in (room.folder / "submitted").iterdir()] == [name_of("Eve Moore")]
+
+
+def test_the_class_list_is_read_once_for_all_hand_ins(room, incoming, monkeypatch):
+    for name in ("ada", "bob", "eve"):
+        write(incoming / name / "a1.ipynb", GOOD)
+    calls = []
+    listed = roster.read
+    monkeypatch.setattr(roster, "read", lambda room: calls.append(room) or listed(room))
+    collect(room, "a1")
+    assert len(calls) == 1

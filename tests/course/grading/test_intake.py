@@ -358,3 +358,8 @@ def test_a_notebook_with_written_answers_alone_is_one_of_its_assignment(submit, 
     words = [cell_of(notebook, "padding_answer"), cell_of(notebook, "rounding_answer")]
     assert submit(notebook | {"cells": words}).readable
     assert _damage(files_of([folder], "a1")[0], "a1") == ""
+
+
+def test_an_assignment_that_is_not_finished_stops_no_other(submit, notebook, monkeypatch):
+    monkeypatch.setattr(course, "names", lambda: ["a1", "a9"])  # a9 has no notebook yet
+    assert submit(notebook).readable

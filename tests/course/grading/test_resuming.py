@@ -434,7 +434,7 @@ def test_only_what_judges_makes_marks_old(tmp_path, a1, monkeypatch):
     monkeypatch.setattr(runner.job, "HERE", grader)
     monkeypatch.setattr(runner.course, "load", lambda name: exercise)
     before = runner.version("a1")
-    teachers = [grader / "stats.py", grader / "roster.py", exercise.folder / "answers.py"]
+    teachers = [grader / "stats.py", grader / "export.py", exercise.folder / "answers.py"]
     for path in [*teachers, exercise.notebook]:
         path.write_text(path.read_text() + "\n")
         assert runner.version("a1") == before, path
