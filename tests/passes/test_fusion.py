@@ -256,7 +256,7 @@ NO_KERNEL = [
     (lambda: pointwise().double(), (X.double(),), "torch.float64, torch.float64"),
     (lambda: pointwise().half(), (X,), "torch.float32, torch.float16"),
     (pointwise, (X[0],), "4 dimensions.*'cpu', 3"),
-    (lambda: pointwise().to("meta"), (X.to("meta"),), "cpu.*'meta', 4"),
+    (lambda: pointwise().to("meta"), (X.to("meta"),), "CPU.*'meta', 4"),
     (pointwise, (X, torch.randn(1, 4, 1, 1)), r"\(1, 4, 1, 1\)"),
     (pointwise, (X, torch.randn(3, 1, 4, 5, 7)), r"\(3, 1, 4, 5, 7\)"),
     (pointwise, (X, torch.randn(2, 4, 5, 7).double()), "torch.float64"),

@@ -436,6 +436,8 @@ def test_check_of_a_network_names_another_file_and_calls_a_share_no_mistake(rele
     assert f"({packed_bytes(cells):,} of these bytes are code in a5.ipynb" in share
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_check_counts_the_time_of_all_inputs_of_grading(room):
     script = """
 import time

@@ -193,6 +193,8 @@ def test_points_for_words_do_not_count_for_other_words(room, a1, hand_in, graded
     assert record.scores(room, "a1", "ada")["padding_answer"]["points"] == 5
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_points_given_by_hand_to_code_stay_settled_unless_the_hand_in_changes(
     room, a1, hand_in, graded, monkeypatch, capsys
 ):
