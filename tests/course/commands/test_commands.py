@@ -57,6 +57,8 @@ def test_train_writes_checkpoint_and_log_and_evaluate_finds_what_the_file_states
     assert "1,000 training + 1,000 test images" in out
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_quantized_network_is_written_in_two_forms_and_evaluated_in_integers(
     trained, tmp_path, capsys
 ):

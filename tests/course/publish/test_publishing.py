@@ -263,6 +263,8 @@ def test_the_report_has_figures_results_and_provenance_and_no_exercise(tmp_path)
     assert (tmp_path / "figures" / "01-dot.png").read_bytes() == b"\x89PNG\r\n\x1a\n"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_layer_in_float_a_spared_trunk_and_a_stage_without_onnx_are_told(tmp_path, monkeypatch):
     def refuse(*_):
         raise RuntimeError("no such operator")

@@ -124,6 +124,8 @@ def assert_refused_twice(job, quick, complaint):
         assert not quick.network(job).exists() and reference.load(quick.results).empty
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_file_above_its_budget_or_with_other_weights_than_those_measured_is_refused_every_time(
     tmp_path, monkeypatch
 ):
