@@ -63,21 +63,37 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
         raise NotReadyError(
             f"{source} is not a folder; put one folder, notebook or zip file per student there"
         )
+    people = roster.read(room)
+    found = _hand_ins(source, assignment, people)
     first = room.rules.resubmission == "first"
+    for student in dict.fromkeys(hand_in.student for hand_in in found if hand_in.student):
+        several = [hand_in for hand_in in found if hand_in.student == student]
+        _settle(room, assignment, several, people.get(student) or roster.Listed(student), first)
+    dates = [f"{one.arrived:%Y-%m-%d %H:%M:%S}" if one.student else "" for one in found]
+    rows = [
+        [one.entry, one.student, date, one.became, one.remark]
+        for one, date in zip(found, dates, strict=True)
+    ]
+    header = ["entry", "student", "arrived (UTC)", "became", "remark"]
+    write_table(room.folder / "collected" / f"{assignment}.csv", header, rows, "utf-8-sig")
+    return found
+
+
+def _hand_ins(source: Path, assignment: str, people: dict[str, roster.Listed]) -> list[HandIn]:
+    """Everything in a folder, files of one student's hand-in together."""
     entries = [
         path
         for path in source.iterdir()
         if not NOT_HANDED_IN.search(path.name) and path.name != GRADESCOPES_LIST
     ]
-    people = roster.read(room)
-    named, parts = roster.students(entries, people), {}
-    age, lost = {path: path.lstat().st_mtime for path in entries}, {}
+    named = roster.students(entries, people)
+    age = {path: path.lstat().st_mtime for path in entries}
+    parts: dict[Path | str, dict[str, Path]] = {}
+    lost = {}
     # Of two files of one name the newer counts; Canvas calls it a1-1.ipynb, the next a1-2.ipynb.
     for path in sorted(entries, key=lambda path: (age[path], roster.attempt(path), path.name)):
-        group, name = (
-            parts.setdefault(named[path][0] if roster.is_part(path) else path, {}),
-            roster.own_name(path),
-        )
+        group = parts.setdefault(named[path][0] if roster.is_part(path) else path, {})
+        name = roster.own_name(path)
         # Of one download, so it is no second hand-in; but a notebook is needed only once.
         together = name in group and age[path] - age[group[name]] < 60
         if together and name != f"{assignment}.ipynb":
@@ -90,39 +106,35 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
     found = [_look_at(assignment, paths, people, *named[paths[0]]) for paths in hand_ins]
     for hand_in in (one for one in found if one.student in lost):
         hand_in.remark = _joined(hand_in.remark, lost[hand_in.student])
-    for student in dict.fromkeys(hand_in.student for hand_in in found if hand_in.student):
-        several = [hand_in for hand_in in found if hand_in.student == student]
-        person = people.get(student) or roster.Listed(student)
-        several.sort(key=lambda hand_in: hand_in.arrived, reverse=not first)
-        # One that earns nothing counts where there is no other.
-        several.sort(
-            key=lambda one: (
-                bool(one.damage),
-                _is_worthless(room, assignment, person, one.arrived, one.in_time),
-            )
-        )
-        for counts in several:
-            _take(room, assignment, counts, person, first)
-            if counts.became in ("collected", "unchanged"):
-                break
-        for other in several:
-            if other is counts or other.remark:
-                continue
-            if _holds(room.submission(student, assignment), files_of(other.paths, assignment)[0]):
-                _take(
-                    room, assignment, other, person, first
-                )  # the same work: its earliest date counts
-                continue
-            words = f"{counts.entry} is by the same student and counts"
-            other.remark = _joined(other.damage, words)
-    dates = [f"{one.arrived:%Y-%m-%d %H:%M:%S}" if one.student else "" for one in found]
-    rows = [
-        [one.entry, one.student, date, one.became, one.remark]
-        for one, date in zip(found, dates, strict=True)
-    ]
-    header = ["entry", "student", "arrived (UTC)", "became", "remark"]
-    write_table(room.folder / "collected" / f"{assignment}.csv", header, rows, "utf-8-sig")
     return found
+
+
+def _settle(
+    room: Classroom, assignment: str, several: list[HandIn], person: roster.Listed, first: bool
+) -> None:
+    """Take the one of a student's hand-ins that counts, and say so of the others."""
+    several.sort(key=lambda hand_in: hand_in.arrived, reverse=not first)
+    # One that earns nothing counts where there is no other.
+    several.sort(
+        key=lambda one: (
+            bool(one.damage),
+            _is_worthless(room, assignment, person, one.arrived, one.in_time),
+        )
+    )
+    for counts in several:
+        _take(room, assignment, counts, person, first)
+        if counts.became in ("collected", "unchanged"):
+            break
+    for other in several:
+        if other is counts or other.remark:
+            continue
+        target = room.submission(counts.student, assignment)
+        if _holds(target, files_of(other.paths, assignment)[0]):
+            # The same work: its earliest date counts.
+            _take(room, assignment, other, person, first)
+            continue
+        words = f"{counts.entry} is by the same student and counts"
+        other.remark = _joined(other.damage, words)
 
 
 def _look_at(

@@ -139,11 +139,8 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> byt
     return data
 
 
-def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[str]]:
-    """Read the notebook and its files, until the allowed number or size is used up."""
-    parts = sorted(
-        (p for p in parts if not NOT_HANDED_IN.search(str(p.name))), key=lambda p: str(p.name)
-    )
+def _notebook_of(parts: list[Part], assignment: str) -> Part:
+    """The one notebook that is graded."""
     if any("_assignsubmission_" in folder for part in parts for folder in part.name.parts[:-1]):
         raise IntakeError(OF_SEVERAL)
     notebooks = [part for part in parts if part.is_notebook]
@@ -159,7 +156,15 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
             raise IntakeError(OF_SEVERAL)
         names = ", ".join(shown(str(part.name)) for part in (named or notebooks)[:4])
         raise IntakeError(f"it holds several notebooks ({names}): hand in only the one that counts")
-    notebook = (named or notebooks)[0]
+    return (named or notebooks)[0]
+
+
+def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[str]]:
+    """Read the notebook and its files, until the allowed number or size is used up."""
+    parts = sorted(
+        (p for p in parts if not NOT_HANDED_IN.search(str(p.name))), key=lambda p: str(p.name)
+    )
+    notebook = _notebook_of(parts, assignment)
     files, problems, left = {}, [], MOST_FILES_BYTES
     home = notebook.name.parent
     # Where two files have one name, the one beside the notebook is meant.
@@ -196,7 +201,7 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
     if text is None:
         return files, problems
     # Such as a1_v2.ipynb beside a1.ipynb, which does not %run it.
-    for other in notebooks[:MOST_FILES]:
+    for other in [part for part in parts if part.is_notebook][:MOST_FILES]:
         if other is not notebook and other.name.name.encode("utf-8", "replace") not in text:
             own = shown(notebook.name.name)
             words = f"{own} is graded, and {shown(other.name.name)} is not"
