@@ -52,6 +52,8 @@ def graded(monkeypatch):
     return calls
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_whatever_marks_depend_on_has_everything_graded_again(room, a1, hand_in, graded):
     for student in ("ada", "ben"):
         hand_in(student, {})
@@ -83,6 +85,8 @@ def test_where_no_program_starts_in_the_box_nobody_gets_marks(room, a1, hand_in,
         runner.run(room, a1, boxed=False)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_one_item_is_graded_again_and_the_marks_of_the_others_stay(
     room, a1, hand_in, graded, monkeypatch
 ):
@@ -232,6 +236,8 @@ def test_points_given_by_hand_to_code_stay_settled_unless_the_hand_in_changes(
     assert row()["points"] == 6 and not row()["waiting"]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_whoever_reads_anonymous_answers_finds_no_name_and_points_come_home(
     room, a1, hand_in, graded
 ):
@@ -301,6 +307,8 @@ def test_the_list_before_the_marks_names_what_cost_points_by_a_slip(room, a1, ha
     assert "ben" not in said
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_grader_that_fails_on_one_item_leaves_the_rest_and_is_tried_again(
     room, a1, hand_in, graded, monkeypatch
 ):
@@ -345,6 +353,8 @@ def test_a_grader_that_fails_costs_only_the_one_submission(room, a1, hand_in, gr
     assert points_of(room, "ben") == {"ben": len(a1.assignment.items)}
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_changed_answer_waits_to_be_read_also_after_a_stopped_run(
     room, a1, hand_in, skeleton, graded, monkeypatch
 ):

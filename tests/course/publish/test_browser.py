@@ -302,6 +302,8 @@ def test_a_photo_is_shrunk_as_in_training_and_a_file_that_is_none_gets_a_sentenc
     assert problems == [] and np.abs(found - wanted).max() <= 3
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_what_was_chosen_last_is_shown(browser, small_page, tmp_path):
     """A photo takes long to decode; meanwhile another picture is chosen, once a second photo."""
     slow = """([first, second]) => {

@@ -50,6 +50,8 @@ def journal(path):
     }
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_job_starts_when_the_networks_that_it_needs_are_there_and_no_other_runs(sweep):
     made, _, path = sweep
     lines = []
@@ -106,6 +108,8 @@ def test_a_job_whose_worker_is_lost_fails_alone(sweep, monkeypatch):
     assert failed == {"cut": "RuntimeError: KilledWorker", "tuned": needs}
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_stopping_stops_the_job_too_and_the_next_run_goes_on(sweep, capsys):
     made, kinds, path = sweep
     kinds["dense"] = "endless"
