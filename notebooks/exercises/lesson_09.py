@@ -116,6 +116,7 @@ def layer_cases(rng: torch.Generator) -> list[Case]:
         codes = torch.randint(0, 256, (rows, inputs), generator=rng).to(torch.uint8)
         weight = torch.randint(-127, 128, (outputs, inputs), generator=rng).to(torch.int8)
         bias = torch.randint(-4000, 4000, (outputs,), generator=rng).to(torch.int32)
+        codes[0], weight[0], weight[1] = 255, 127, -127  # one code above 255 and one below 0
         layer = {
             "codes": codes,
             "weight": weight,
