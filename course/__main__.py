@@ -85,7 +85,8 @@ def main(words: list[str] | None = None) -> int:
     try:
         return status_of(words)
     except KeyboardInterrupt:
-        goes_on = "--qat-epochs" in words or any(word in RESUMABLE for word in words[:1])
+        trains = any(word.startswith("--qat-epochs") for word in words)
+        goes_on = trains or any(word in RESUMABLE for word in words[:1])
         kept = " What was finished is kept; the same command goes on from there." * goes_on
         print(f"\nStopped.{kept}", file=sys.stderr)
         return 130

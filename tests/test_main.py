@@ -174,7 +174,11 @@ def test_an_old_python_is_told_by_every_command(monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("words", "says"),
-    [("quantize", "Stopped.\n"), ("quantize --qat-epochs 1", "goes on from there.\n")],
+    [
+        ("quantize", "Stopped.\n"),
+        ("quantize --qat-epochs 1", "goes on from there.\n"),
+        ("quantize --qat-epochs=1", "goes on from there.\n"),
+    ],
 )
 def test_only_a_training_goes_on_after_ctrl_c(words, says, monkeypatch, capsys):
     monkeypatch.setattr(importlib, "import_module", raising(KeyboardInterrupt()))

@@ -36,8 +36,8 @@ ODD = re.compile(
     r"|ExtensionFileLoader|_thread|CompilationUnit|graph_for"
     r"|os\.(?:_exit|fork|kill)|b64decode|b85decode|marshal"
     # Names one by one: what runs over all of a line would begin anew at each `import` in it.
-    r"|import +(?:[\w.]+(?: +as +\w+)? *, *)*(?:guard|inside|wire)"
-    r"|from +(?:guard|inside|wire)(?:\.\w+)*\W+import)\b"
+    r"|import[ \t]+(?:[\w.]+(?:[ \t]+as[ \t]+\w+)?[ \t]*,[ \t]*)*(?:guard|inside|wire)"
+    r"|from[ \t]+(?:guard|inside|wire)(?:\.\w+)*\W+import)\b"
 )
 
 Given = list[Tree] | Verdict  # the answers to all cases of an item, or why there are none

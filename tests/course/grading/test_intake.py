@@ -334,7 +334,7 @@ def test_code_that_begins_imports_without_end_takes_no_time(text):
     assert judge.ODD.findall(text * 30_000) == [] and time.process_time() - start < 1
 
 
-@pytest.mark.parametrize("code", ["os, guard", "a.b as c , wire", "os,inside", "wire"])
+@pytest.mark.parametrize("code", ["os, guard", "a.b as c , wire", "os,inside", "wire", "\twire"])
 def test_whoever_imports_what_grades_is_named(code):
     assert judge.ODD.findall(f"import torch\nimport {code}")
     assert judge.ODD.findall(f"from {code.split(',')[-1].strip()}.x\timport y") or "as" in code
