@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import struct
 import tarfile
 from pathlib import Path
 
@@ -29,12 +30,29 @@ def batches(arrays: Arrays) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return named | {"test_batch": (arrays.test_images, arrays.test_labels)}
 
 
+class Python2Pickler(pickle._Pickler):
+    """Writes every string as Python 2 did, whose strings were bytes of no known encoding."""
+
+    dispatch = pickle._Pickler.dispatch.copy()
+
+    def save_string(self, text: str | bytes) -> None:
+        content = text if isinstance(text, bytes) else text.encode()
+        self.write(pickle.BINSTRING + struct.pack("<i", len(content)) + content)
+
+    dispatch[str] = dispatch[bytes] = save_string
+
+
+def python_2_pickle(content: dict) -> bytes:
+    """What Python 2 and the NumPy of its time wrote, as in the files of CIFAR-10."""
+    written = io.BytesIO()
+    Python2Pickler(written, protocol=2).dump(content)
+    return written.getvalue().replace(b"numpy._core", b"numpy.core")
+
+
 def python_members(arrays: Arrays) -> dict[str, bytes]:
     """`cifar-10-batches-py`."""
     return {
-        name: pickle.dumps(
-            {"data": images.reshape(len(images), -1), "labels": labels.tolist()}, protocol=2
-        )
+        name: python_2_pickle({"data": images.reshape(len(images), -1), "labels": labels.tolist()})
         for name, (images, labels) in batches(arrays).items()
     } | {"readme.html": b"<html>"}
 

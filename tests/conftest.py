@@ -3,9 +3,11 @@
 import pytest
 import torch
 
-torch.manual_seed(
-    0
-)  # for what test files draw while they are read, in an order that is always the same
+
+def pytest_collectstart(collector):
+    """What a test file draws while it is read does not depend on the files read before it."""
+    if isinstance(collector, pytest.Module):
+        torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

@@ -164,6 +164,8 @@ def test_split_is_fixed_and_has_no_overlap():
     first, second = cifar.split(), cifar.split()
     assert (len(first.train_images), len(first.validation_images)) == (900, 100)
     assert torch.equal(first.validation_images, second.validation_images)
+    chosen = np.random.RandomState(0).permutation(1000)[900:]  # the shipped networks' as well
+    assert torch.equal(first.validation_images, cifar.train_images[chosen])
     everything = torch.cat([first.train_images, first.validation_images]).flatten(1)
     assert len(torch.unique(everything, dim=0)) == len(
         torch.unique(cifar.train_images.flatten(1), dim=0)

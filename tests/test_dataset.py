@@ -44,6 +44,9 @@ def test_a_folder_is_read_and_a_fifth_of_each_class_set_aside(mode, channels, tm
     (tmp_path / "birds" / "class0" / "._0.png").touch()  # as macOS leaves it
     again = data.from_folder(tmp_path / "birds")
     assert torch.equal(found.test_images, again.test_images)
+    colours = Normalization((0.5,) * 3, (0.2,) * 3)  # three: grey images become coloured
+    coloured = data.from_folder(tmp_path / "birds", normalization=colours)
+    assert coloured.train_images.shape[1] == 3
     images = found.train_images.double() / 255
     torch.testing.assert_close(
         torch.tensor(found.normalization.mean).double(), images.mean((0, 2, 3)), atol=1e-4, rtol=0
@@ -65,6 +68,18 @@ def test_a_transparent_image_lies_on_white(tmp_path):
     icon.save(tmp_path / "icon.png")
     pixels = image_folders.pixels(tmp_path / "icon.png", None, "RGB")
     assert pixels[0, 0].tolist() == [0, 0, 0] and pixels[4, 4].tolist() == [255, 255, 255]
+
+
+def test_a_photo_stands_upright_and_of_a_wide_one_the_middle_is_taken(tmp_path):
+    held = Image.Exif()
+    held[0x0112] = 6  # the phone was held upright
+    Image.new("RGB", (30, 20)).save(tmp_path / "photo.jpg", exif=held)
+    assert image_folders.pixels(tmp_path / "photo.jpg", None, "RGB").shape == (30, 20, 3)
+    wide = np.full((20, 30, 3), (0, 255, 0), np.uint8)
+    wide[:, :5] = wide[:, 25:] = (255, 0, 0)
+    Image.fromarray(wide).save(tmp_path / "wide.png")
+    seen = image_folders.pixels(tmp_path / "wide.png", 10, "RGB")
+    assert seen.shape == (10, 10, 3) and (seen[..., 1] > seen[..., 0]).all()
 
 
 @pytest.mark.parametrize("labels", [torch.zeros(4), torch.zeros(4, 1).long(), torch.zeros(4).int()])

@@ -69,8 +69,6 @@ def test_fine_tuning_changes_a_copy_and_the_given_network_stays_as_it_is(result)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
-@pytest.mark.slow
-@pytest.mark.ci
 def test_a_folder_keeps_the_run_that_it_holds(result, tmp_path):
     model, _, few, made = result
     for stage in ("pruned", "fine-tuned"):

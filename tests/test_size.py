@@ -5,6 +5,7 @@ unused names.
 import ast
 import functools
 import io
+import json
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_570,
+    "helpers": 92_580,
     "helpers/graphs": 12_300,
     "helpers/models": 5_830,
     "helpers/passes": 10_540,
@@ -27,15 +28,15 @@ BUDGETS = {
     "helpers/plots": 5_230,
     "helpers/training": 7_380,
     "helpers/checks": 5_360,
-    "course": 96_400,
+    "course": 96_410,
     "course/benchmarks": 17_010,
     "course/commands": 9_940,
     "course/grading": 39_990,
     "course/lessons": 6_610,
     "course/publish": 8_460,
     "course/reference": 11_700,
-    "tests": 231_330,
-    "notebooks": 99_910,
+    "tests": 233_620,
+    "notebooks": 100_170,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100
@@ -212,12 +213,15 @@ def used_names():
                 used.add(node.id)
             elif isinstance(node, ast.Attribute):
                 used.add(node.attr)
-    for path in (*ROOT.glob("notebooks/**/*.ipynb"), ROOT / "README.md"):
-        used.update(re.findall(r"\w+", path.read_text()))
-    return used
+    for path in ROOT.glob("notebooks/**/*.ipynb"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        code = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+        used.update(re.findall(r"\w+", "\n".join(code)))
+    return used | {*re.findall(r"\w+", (ROOT / "README.md").read_text(encoding="utf-8"))}
 
 
 def test_no_public_name_is_there_for_its_tests_alone():
     found_by_name = {"add_arguments", "run", "main"}  # of a command, and of a benchmark
     found_by_name |= {"SafeMarkdown"}  # which the nbgrader_config.py of a class folder names
+    found_by_name |= {"setup"}  # of site.py, which Sphinx calls
     assert set(public_names()) - used_names() - found_by_name == set()

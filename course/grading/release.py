@@ -51,7 +51,7 @@ def for_students(text: str) -> str:
     text = FOR_TEACHERS.sub("", GRADE.sub(HAND_IN, text))
     for git, unpacked in INSTEAD_OF_GIT.items():
         text = re.sub(git, unpacked, text)
-    text = re.sub(r" To change something, read \[CONTRIBUTING.*", "", text)
+    text = re.sub(r"\s+To\s+change something, read \[CONTRIBUTING.*", "", text)
     targets = re.findall(r"^([a-z-]+):", text, re.MULTILINE)
     text = re.sub(r"^\.PHONY: .*", f".PHONY: {' '.join(targets)}", text, flags=re.MULTILINE)
     return re.sub(r"\n{3,}", "\n\n", text)

@@ -99,7 +99,7 @@ def snap_to_beta(off: torch.Tensor, norm: nn.Module, args: tuple, output: torch.
 def observe(found: dict, axis: Axis, layer: nn.Module, args: tuple, kwargs: dict) -> None:
     """A hook: note the constants that a layer gets, NaN for a channel that varies."""
     x = args[0] if args else kwargs["input"]
-    low, high = x.movedim(channel_axis(layer, x.dim()), 0).flatten(1).aminmax(dim=1)
+    low, high = x.movedim(channel_axis(layer, x.dim()), 0).unsqueeze(-1).flatten(1).aminmax(dim=1)
     same = (high - low <= ROUNDING) & (low == found.get(axis, low))
     found[axis] = low.where(same, torch.nan)
 

@@ -273,6 +273,7 @@ def run_runner(student: Mapping[str, Any], inputs: dict) -> dict:
         "rows": [
             "round {}, {}: {} nodes, then {}; {} changed, {} declined".format(*row) for row in plain
         ],
+        "what idle declined": [repr(row[5]) for row in rows or [] if row[1] == "idle"],
         "calls": log,
         "nodes": len(graph_module.graph.nodes),
         "code": graph_module.code.count("neg(") + 100 * graph_module.code.count("relu("),
@@ -305,7 +306,11 @@ def runner_oracle(inputs: dict, probe: dict) -> dict:
         if (left, min(notes, NOTES)) == start or (errors and not inputs["collect"]):
             break
     rows = [] if errors and not inputs["collect"] else rows
-    return {"errors": errors, "rows": rows, "calls": calls, "nodes": left + 4, "code": left + 100}
+    declined = ["[('idle', 'nothing to do')]" for row in rows if ", idle:" in row]
+    return {
+        **{"errors": errors, "rows": rows, "what idle declined": declined, "calls": calls},
+        **{"nodes": left + 4, "code": left + 100},
+    }
 
 
 def runner_view(answer: dict, probe: dict) -> dict:

@@ -1,4 +1,4 @@
-"""Lesson 04. The oracles count what torch really does, or sort the graph."""
+"""Lesson 04. The oracles count what torch really does, or know how the network was built."""
 
 from collections.abc import Mapping
 from typing import Any

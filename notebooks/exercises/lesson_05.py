@@ -54,9 +54,10 @@ def block_cases(rng: torch.Generator) -> list[Case]:
     """Blocks of several widths and expansions."""
     cases = []
     for _ in range(4):
+        narrow = between(rng, 1, 9)
         inputs = {
-            "c_in": 8 * between(rng, 1, 9),
-            "c_out": 8 * between(rng, 1, 9),
+            "c_in": 8 * narrow,
+            "c_out": 8 * ((narrow + between(rng, 0, 7)) % 9 + 1),  # another width
             "expansion": between(rng, 2, 8),
         }
         cases.append(Case(", ".join(f"{name} {value}" for name, value in inputs.items()), inputs))
@@ -103,7 +104,8 @@ def rate_cases(rng: torch.Generator) -> list[Case]:
     """In the warm-up, at its end, after it, at the very end; and a number of steps that ten does
     not divide.
     """
-    steps, peak = 10 * between(rng, 3, 9) + between(rng, 1, 9), between(rng, 1, 20) / 10
+    steps = 10 * between(rng, 3, 9) + between(rng, 6, 9)  # a tenth would be rounded up
+    peak = between(rng, 11, 20) / 10
     places = (0, steps // 10 - 1, steps // 10, between(rng, steps // 2, steps - 2), steps - 1)
     return [
         Case(f"step {step} of {steps}", {"step": step, "steps": steps, "peak": peak})
@@ -129,7 +131,7 @@ def average_cases(rng: torch.Generator) -> list[Case]:
     return [
         Case(
             "two sets of weights",
-            {"average": average, "current": current, "decay": between(rng, 6, 9) / 10},
+            {"average": average, "current": current, "decay": between(rng, 6, 8) / 10},
         )
     ]
 

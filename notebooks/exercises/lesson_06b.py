@@ -41,13 +41,17 @@ def run_fill(student: Mapping[str, Any], inputs: dict) -> dict:
         output = pair_of_layers(W1, b1, W2)
     except Exception as problem:
         raise ValueError(f"your two layers do not fit: {problem}") from None
-    return {"output": output, "channels": len(W1)}
+    n = len(layers[0])
+    pairs = zip((W1[:n], b1[:n], W2[:, :n]), layers, strict=True)
+    first = all(torch.allclose(filled.double(), old) for filled, old in pairs)
+    return {"output": output, "channels": len(W1), "the old channels come first": first}
 
 
 def fill_oracle(inputs: dict, probe: dict) -> dict:
     """The layers as they were, and the first multiple that is large enough."""
     width = next(n for n in range(0, 99, inputs["multiple"]) if n >= len(inputs["W1"]))
-    return {"output": pair_of_layers(inputs["W1"], inputs["b1"], inputs["W2"]), "channels": width}
+    output = pair_of_layers(inputs["W1"], inputs["b1"], inputs["W2"])
+    return {"output": output, "channels": width, "the old channels come first": True}
 
 
 def block_cases(rng: torch.Generator) -> list[Case]:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from helpers.checks.compare import Tolerance
 from helpers.checks.specification import Case, Item, Mistake
 
-CLOSE = Tolerance(relative=1e-8, absolute=1e-10)
+CLOSE = Tolerance(relative=1e-5, absolute=1e-6)  # an answer in float32 is right as well
 
 
 def statistics_cases(rng: torch.Generator) -> list[Case]:

@@ -107,7 +107,7 @@ def dead_cases(rng: torch.Generator) -> list[Case]:
     channels = between(rng, 6, 9)
     variance = 0.5 + torch.rand(channels, generator=rng).double()
     variance[torch.randperm(channels, generator=rng)[:4]] = torch.tensor(
-        [0, 1e-40, 5e-12, 1e-6]
+        [0, 1e-40, 9e-9, 1.1e-8]
     ).double()
     layer = {
         "weight": normal(rng, channels, 4, 3, 3),
@@ -133,7 +133,7 @@ def size_cases(rng: torch.Generator) -> list[Case]:
     sparse.weight.data[:3] = 0
     codes.register_buffer("codes", torch.zeros(wide, between(rng, 5, 20), dtype=torch.int8))
     return [
-        Case("half of the weights are 0", {"model": sparse}),
+        Case("three quarters of the weights are 0", {"model": sparse}),
         Case("a BatchNorm", {"model": nn.Sequential(nn.Conv2d(3, wide, 3), nn.BatchNorm2d(wide))}),
         Case("int8 codes in a buffer", {"model": nn.Sequential(codes, nn.ReLU())}),
     ]

@@ -93,6 +93,8 @@ def bits_cases(rng: torch.Generator) -> list[Case]:
     choices = (8, 6, 4, 3, 2)
     weights = {layer: 1000 * between(rng, 1, 30) for layer in layers}
     size = {layer: {n: weights[layer] * n // 8 for n in choices} for layer in layers}
+    del size[layers[0]][6]  # each layer has its own choices, in an order of its own
+    size[layers[-1]] = dict(reversed(size[layers[-1]].items()))
     harm = {}
     for layer in layers:
         growth = torch.rand(len(choices), generator=rng, dtype=torch.float64) + 0.05
@@ -179,11 +181,15 @@ def run_pack(student: Mapping[str, Any], inputs: dict) -> list[int]:
 
 
 def run_bits(student: dict, inputs: dict) -> dict:
-    """The choice, or that it was refused."""
+    """The choice, or that it was refused; the tables have to stay as they are."""
+    given = copy.deepcopy(inputs)
     try:
-        return dict(student["spend_bits"](**inputs))
+        found = dict(student["spend_bits"](**given))
     except ValueError:
-        return {"a ValueError": True}
+        found = {"a ValueError": True}
+    if given != inputs:
+        raise RuntimeError("harm or size has changed, and later cells need them: work on copies")
+    return found
 
 
 def bits_oracle(inputs: dict, probe: dict) -> dict:
@@ -223,7 +229,7 @@ def rounded(network: nn.Linear) -> nn.Linear:
 
 def broken(network: nn.Linear) -> nn.Linear:
     """A step that does not work out."""
-    raise RuntimeError("calibration needs at least one image")
+    raise LookupError("calibration needs at least one image")
 
 
 def measured(network: nn.Linear) -> dict[str, float]:
@@ -270,7 +276,7 @@ def way_oracle(inputs: dict, probe: dict) -> list[dict]:
         try:
             for name in names[:count]:
                 network = inputs["steps"][name](network)
-        except RuntimeError as error:
+        except LookupError as error:
             return [*rows, {"stage": names[count - 1], "error": str(error)}]
         found = inputs["measure"](network)
         smaller = (rows[0]["bytes"] if rows else found["bytes"]) / found["bytes"]

@@ -7,12 +7,15 @@ import torch
 
 from course.publish.runner import NOTEBOOKS
 from helpers import checks, models
+from helpers.checks.alone import Spare
 
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
     """A folder of notebooks, and where it keeps a learner's network."""
-    monkeypatch.delenv("COURSE_HEADLESS", raising=False)
+    for name in ("COURSE_MINE", "COURSE_HEADLESS"):  # a learner's own network is left alone
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Spare, "start", lambda self: None)  # no answer is tried here
     (tmp_path / "exercises").mkdir()
     for name in ("lesson_01.py", "exercise_inputs.py"):
         shutil.copy(NOTEBOOKS / "exercises" / name, tmp_path / "exercises")

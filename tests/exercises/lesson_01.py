@@ -61,6 +61,7 @@ ANSWERS = {
         "wrong": [
             ("y.var((0, 2, 3))", "y.var((0, 2, 3), unbiased=False)"),
             ("old = 1 - momentum", "old, momentum = momentum, 1 - momentum"),
+            ("old = 1 - momentum", "momentum = 0.1; old = 1 - momentum"),
             ("y.var", "y.std"),
             ("old * variance", "variance"),
             ("y.mean((0, 2, 3))", "y.mean()"),

@@ -95,6 +95,8 @@ ANSWERS = {
             ),  # stops while nodes are only rewritten
             ("                failures.append(failed)\n", "                break\n"),
             (KEPT, KEPT.replace("result.declined", "[]")),
+            ("(a_pass.name, str(reason))", "reason"),
+            ("(a_pass.name, str(reason))", "(a_pass.name, reason)"),
             ('f"{a_pass.name}{ran}', 'f"a pass{ran}'),
         ],
     },

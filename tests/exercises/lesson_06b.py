@@ -11,6 +11,10 @@ ANSWERS = {
             ("-len(W1) % multiple", "-len(W1) % 8"),
             ("[W1, rows]", "[rows, W1]"),
             ("[W2, columns]", "[columns, W2]"),
+            (
+                *("[W1, rows]", "[rows, W1]", "[W2, columns]", "[columns, W2]"),
+                *("[b1, b1.new_zeros(more)]", "[b1.new_zeros(more), b1]"),
+            ),
             ("[W2, columns], 1)", "[W2, columns])"),
             ("torch.cat([W2, columns], 1)", "torch.cat([W2, W2.new_zeros(more, len(W1), 1, 1)])"),
             ("b1.new_zeros(", "torch.ones(", "W2.new_zeros(", "torch.ones("),

@@ -53,6 +53,7 @@ ANSWERS = {
             ("    weight[variance < 1e-8] = 0\n", ""),
             ("variance < 1e-8", "variance == 0"),
             ("variance < 1e-8", "variance < 1e-5"),
+            ("variance < 1e-8", "variance < 1e-10"),
             ("variance <", "variance >"),
             ("mean[variance < 1e-8]", "mean[:]"),
             ("variance < 1e-8", "variance < 1e-14"),

@@ -72,6 +72,12 @@ ANSWERS = {
             ("> budget:", ">= budget:"),
             ("raise ValueError(", "return bits or ("),
             ("harm[layer][below] - harm[layer][now]", "harm[layer][below]"),
+            (
+                "bits[cheapest] = steps[cheapest][1]",
+                "size[cheapest].pop(bits[cheapest]); bits[cheapest] = steps[cheapest][1]",
+            ),
+            ("n for n in size[layer] if", "n for n in size[next(iter(size))] if"),
+            ("max(choices)", "next(iter(choices))"),
             "return {layer: 8 for layer in size}",
         ],
     },

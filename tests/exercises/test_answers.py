@@ -18,7 +18,7 @@ from helpers.checks.lessons import GIVEN, Lessons, changed_solution
 from helpers.checks.trying import first_failure
 from tests.marks import IN_CI
 
-TRIES = 3  # an answer that depends on chance is right or wrong in each of them
+TRIES = 3  # so that an answer that is right only by chance is found
 EFFORT = [1, pytest.param(TRIES, marks=IN_CI)]
 LESSONS = sorted(path.stem for path in Path(__file__).parent.glob("lesson_*.py"))
 ANSWERS = {

@@ -272,6 +272,7 @@ def test_what_depends_on_numbers_is_called_for_real_on_a_copy():
         (lambda net, x: x[:1] + x, {}, (2, 3), torch.float32),
         (lambda net, x: x + x.double(), {}, (2, 3), torch.float64),
         (lambda net, x: F.silu(x.double()), {}, (2, 3), torch.float64),
+        (lambda net, x: torch.sigmoid(x.int()), {}, (2, 3), torch.float32),
         (lambda net, x: torch.nonzero(F.relu(-x.abs())), {}, (0, 2), torch.int64),
     ],
 )
@@ -298,7 +299,7 @@ W = {
     "t2": (3, 2, 3, 2),
     "g2": (4, 1, 3, 3),
 }
-W |= {"fc": (4, 6), "b": (4,), "mean": (3,), "scale": (3,)}
+W |= {"fc": (4, 6), "b": (4,), "mean": (3,), "scale": (3,), "vector": (6,)}
 CALLS = {
     "conv1d": (lambda m, x: F.conv1d(x, m.w1, m.b, 2, 1), 3, nn.Conv1d),
     "conv2d, oblong": (lambda m, x: F.conv2d(x, m.w2, None, (1, 2), (2, 0), (1, 2)), 4, nn.Conv2d),
@@ -365,7 +366,8 @@ REFUSED = {
         lambda m, x: F.batch_norm(x, None, None, training=True),
         "statistics of the batch",
     ),
-    "linear with a vector": (lambda m, x: F.linear(x, m.b[:0].new_ones(6)), "weight is computed"),
+    "linear, computed": (lambda m, x: F.linear(x, m.b[:0].new_ones(6)), "weight is computed"),
+    "linear with a vector": (lambda m, x: F.linear(x, m.vector), "its weight has 1 dimensions"),
 }
 
 
@@ -379,12 +381,14 @@ def test_a_call_that_is_no_layer_stays_with_the_reason(what):
 def test_equal_calls_share_a_module_and_other_settings_do_not():
     model = functional(
         lambda m, x: (
-            F.conv2d(x, m.w2) + F.conv2d(x, m.w2) + F.conv2d(x, m.w2, stride=1, dilation=1)[:1]
+            F.conv2d(x, m.w2)
+            + F.conv2d(x, m.w2)
+            + F.conv2d(x, m.w2, dilation=(1, 2)).mean((2, 3), keepdim=True)
         )
     )
     graph_module, _ = fold("canonicalize", model, image(4))
     targets = [node.target for node in graph_module.graph.nodes if node.op == "call_module"]
-    assert len(targets) == 3 and targets[0] == targets[1]
+    assert len(targets) == 3 and targets[0] == targets[1] != targets[2]
 
 
 @pytest.mark.parametrize(

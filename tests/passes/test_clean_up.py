@@ -191,7 +191,7 @@ STAYS = {
     "x + 1": lambda m, x: x + 1,
     "x * 0": lambda m, x: x * 0,
     "x * nearly ones": lambda m, x: x * m.nearly,
-    "x + zeros that grow the shape": lambda m, x: x + m.zeros[None],
+    "x + zeros that grow the shape": lambda m, x: x[0] + m.zeros[None],
     "x - zeros that grow the batch": lambda m, x: x[:1] - m.zeros.expand(5, 3, 1, 1),
     "dropout in training": lambda m, x: F.dropout(x, 0.5, True),
     "pad": lambda m, x: F.pad(x, (0, 1)),

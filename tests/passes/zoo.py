@@ -467,7 +467,7 @@ NORM_CASES = [
         "weight written by the graph",
         with_conv(lambda m, x: (m.conv.weight.add_(0.5), m.bn(m.conv(x)))[1]),
         verdict=DECLINE,
-        reason="",
+        reason="writes to the weights",
         routes=FX,
         trap=True,
     ),
@@ -746,7 +746,7 @@ CONSTANT_CASES = [
         "z written by the graph",
         with_conv(lambda m, x: m.conv(x) + m.z.add_(1), z=PER_CHANNEL),
         verdict=DECLINE,
-        reason="",
+        reason="is not a constant",
         left=3,
     ),
     Case(

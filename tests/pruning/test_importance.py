@@ -155,7 +155,7 @@ def test_the_model_is_left_alone(model, importance):
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     found(model, importance, batches=BATCHES)
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
-    assert all(p.grad is None for p in model.parameters())
+    assert all(p.grad is None and not p.requires_grad for p in model.parameters())
     assert not any(m._forward_pre_hooks for m in model.modules())
 
 

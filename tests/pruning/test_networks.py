@@ -59,9 +59,8 @@ def image(name: str, seed: int = 0) -> torch.Tensor:
 
 @pytest.fixture(scope="module", params=ALL)
 def network(request) -> SimpleNamespace:
-    """Random weights, BatchNorms that are no identities, and no layer of zeros (the head of a new
-    ViT: its output would
-    be zero whatever is cut). One network is in memory at a time.
+    """Random weights, BatchNorms that are no identities, and no layer of zeros (as the head of a
+    new ViT, which gives 0 whatever is cut). One network is in memory at a time.
     """
     torch.manual_seed(0)
     extra = {"init_weights": False} if request.param in ("googlenet", "inception_v3") else {}

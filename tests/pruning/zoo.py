@@ -323,7 +323,6 @@ PRUNABLE = {
     ),
     "every spelling": (between(spelled), {"a": 8}),
     "asks and decides": (net(asking), {"a": 8}),
-    # The channels of `a` lie on the last axis, and each channel of the norm has stored statistics.
     "stacked": (
         net(lambda s, x: s.d(torch.stack([s.a(x), s.b(x), s.c(x)]).sum(0)), **PARTS),
         {"a": 6},
@@ -358,6 +357,7 @@ PRUNABLE = {
         ),
         {"a": 6},
     ),
+    # The channels of `a` lie on the last axis, and each channel of the norm has stored statistics.
     "stored statistics": (between(nn.BatchNorm2d(3), **LAST), {"a": 8}),
     "filters that are not learned": (
         chain(conv(3, 8), Blur(8, 1, 8), conv(8, 6), conv(6, 5)),

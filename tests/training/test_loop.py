@@ -1,5 +1,6 @@
 """One epoch: rates, weights and images of its steps."""
 
+import math
 import shutil
 from itertools import pairwise
 
@@ -112,6 +113,24 @@ def test_an_image_without_weight_leaves_no_gradient():
     loop.step(0, 0, torch.arange(20), 32, torch.Generator().manual_seed(0))
     assert all(bool((p.grad == 0).all()) for p in loop.model.parameters())
     assert float(loop.last_losses[:20].min()) > 0
+    assert loop.last_losses.isfinite().tolist() == [True] * 20 + [False] * 88
+
+
+def test_the_second_epoch_skips_what_the_first_found_easy():
+    config = Config(epochs=8, batch_size=10, skip=0.5)
+    loop = TrainingLoop(tiny_model(), tiny_cifar(1000).split(), config)
+    loop.run_epoch(0)
+    assert loop.steps_per_epoch == 90
+    loop.run_epoch(1)
+    assert 40 < loop.steps_per_epoch < 85
+
+
+def test_one_batch_that_is_not_full_is_better_than_none():
+    loop = TrainingLoop(
+        tiny_model(), tiny_cifar().split(), Config(epochs=8, batch_size=108, skip=0.9)
+    )
+    loop.last_losses[:] = torch.arange(108.0)
+    assert math.isfinite(loop.run_epoch(1)["loss"]) and loop.steps_per_epoch == 1
 
 
 def test_image_sizes_take_equal_parts_of_the_run():

@@ -60,6 +60,19 @@ def test_a_batch_of_many_operations_is_what_each_image_alone_gives():
         assert torch.equal(together[i], alone[0])
 
 
+def test_half_of_the_images_take_the_opposite_sign(monkeypatch):
+    drawn = []
+
+    def operate(images, operation, strength):
+        drawn.append(strength)
+        return images
+
+    monkeypatch.setattr(policy, "operate", operate)
+    policy.autoaugment(photos(8).repeat(60, 1, 1, 1), torch.Generator().manual_seed(0))
+    strength = torch.cat(drawn)
+    assert 0.4 < (strength[strength != 0] < 0).float().mean() < 0.6
+
+
 def test_each_image_draws_for_itself_and_equal_seeds_draw_equally():
     batch = photos(8).repeat(60, 1, 1, 1)
     found = policy.autoaugment(batch, torch.Generator().manual_seed(0))

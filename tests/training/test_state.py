@@ -52,7 +52,7 @@ def test_everything_comes_back_and_leads_to_the_same_end(make, muon, tmp_path):
     second = started(tmp_path / "s", config, make(4))
     assert second.resume() == 1 and second.history == whole.history
     whole.checkpoint = None
-    for epoch in (1, 2):
+    for epoch in (1, 2, 3):
         found, expected = second.tensors(), whole.tensors()
         assert found.keys() == expected.keys()
         assert any(
@@ -61,8 +61,9 @@ def test_everything_comes_back_and_leads_to_the_same_end(make, muon, tmp_path):
         )
         for name, tensor in found.items():
             assert torch.equal(tensor, expected[name]), name
-        for state in (whole, second):
-            state.finish_epoch(state.loop.run_epoch(epoch))
+        if epoch < 3:
+            for state in (whole, second):
+                state.finish_epoch(state.loop.run_epoch(epoch))
 
 
 def test_a_hand_over_is_small_and_brings_the_weights(tmp_path):

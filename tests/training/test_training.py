@@ -20,7 +20,7 @@ FAST = Config(epochs=3, batch_size=20, lr=0.1, precision="float32")
 ITSELF = tiny_model()
 MANY, LEARNS = (
     tiny_cifar(1200),
-    Config(epochs=15, batch_size=20, lr=0.05, ema=0.9, label_smoothing=0.0),
+    Config(epochs=15, batch_size=20, lr=0.05, ema=0.9, label_smoothing=0.0, precision="float32"),
 )
 
 

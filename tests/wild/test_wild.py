@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from course.benchmarks.quantization_rivals import run_onnx
 from helpers import passes, pruning, quantization
-from helpers.graphs.errors import UnsupportedCase
+from helpers.graphs.errors import PassError, UnsupportedCase
 from helpers.graphs.tracing import OTHER_INPUTS
 from helpers.pruning.surgery import cut
 from tests.marks import IN_CI
@@ -69,6 +69,8 @@ def test_the_answers_stay(seed, route, level):
         try:
             optimised, _ = passes.optimize(model, inputs, level=level, route=route)
         except (ValueError, RuntimeError) as refusal:
+            if isinstance(refusal, PassError) and refusal.pass_name != "tracing":
+                raise  # a pass went wrong, and found it out itself
             pytest.skip(f"refused: {network}, {route}: {refusal}"[:200])
         assert_same_answers(model, optimised, inputs)
 
@@ -177,13 +179,12 @@ def test_few_are_refused():
     number of images.
     """
     found = {seed: calibrated(seed) for seed in SEEDS}
+    expected = ("siamese", "vae", "by_batch", "counting")
     refused = [
         f"{network}: {why}"[:150]
         for network, _, why in found.values()
-        if isinstance(why, Exception)
+        if isinstance(why, Exception) and network.kind not in expected
     ]
-    expected = ("exactly one", "siamese", "by_batch", "counting")
-    refused = [line for line in refused if not any(word in line for word in expected)]
     assert len(refused) <= 0.1 * len(SEEDS), refused
 
 

@@ -75,7 +75,7 @@ def calls_per_module(graph_module):
 #   `target if isinstance(m := graph_module.get_submodule(target),
 #   nn.Identity | nn.Dropout) else id(m)`
 # - names of Python alone: `id(graph_module.get_submodule(target))` ->
-#   `id(eval(f"graph_module.{target}"))`
+#   `id(eval(f"graph_module.{target}", {"graph_module": graph_module}))`
 # - nine calls at most: `owners.count(owner)` -> `min(9, owners.count(owner))`
 # - dropouts in training mode by their names:
 #   `id(graph_module.get_submodule(target))` -> `(target if isinstance(m :=

@@ -89,6 +89,20 @@ def test_the_cell_without_an_address_asks_for_it(tmp_path):
     assert "run %env COURSE_REPOSITORY=<address to clone>" in done.stderr.splitlines()[-1]
 
 
+def test_what_is_missing_is_installed_and_what_the_server_gave_stays(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(hosted, "installed", lambda name: name != "onnx")
+    monkeypatch.setattr(hosted.subprocess, "run", lambda words, check: ran.append(words))
+    monkeypatch.setattr(hosted, "DRIVE", tmp_path)
+    monkeypatch.setenv("COURSE_MINE", "")  # so that it is put back
+    monkeypatch.delenv("COURSE_MINE")
+    monkeypatch.chdir(tmp_path)
+    hosted.set_up()
+    given = [f"{name}=={importlib.metadata.version(name)}" for name in hosted.GIVEN]
+    assert ran == [[sys.executable, "-m", "pip", "install", "--quiet", "onnx", *given]]
+    assert os.environ["COURSE_MINE"] == str(tmp_path / "from-batchnorm-to-int8" / "mine.py")
+
+
 @pytest.mark.slow
 @pytest.mark.ci
 def test_the_cell_sets_the_course_up_in_an_empty_folder(tmp_path):

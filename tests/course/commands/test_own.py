@@ -294,9 +294,8 @@ def test_the_lines_of_the_readme_run(own, tmp_path, monkeypatch):
     (tmp_path / "photos").symlink_to(own[-1])
     torch.save(resnet18(num_classes=7).state_dict(), tmp_path / "weights.pt")
     names = {}
-    exec(
-        code.replace("prune_ratio=0.5", "finetune_epochs=1, latency_runs=3, progress=False"), names
-    )
+    quick = "prune_ratio=0.5, finetune_epochs=1, latency_runs=3, progress=False"
+    exec(code.replace("prune_ratio=0.5", quick), names)
     assert names["small"].input_normalization == names["images"].normalization
 
 

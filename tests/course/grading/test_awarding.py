@@ -67,9 +67,12 @@ def right(sheet):
 
 @pytest.mark.parametrize(
     "cells",
-    [None, b"[]," * 10**5, b"{}", b"7", b"[7]", b"\xff", b"[" * 10**5, b'{"problems": [["a"]]}'],
+    [
+        *(None, b"[]," * 10**5, b"{}", b"7", b"[7]", b"\xff", b"[" * 10**5),
+        *(b'{"problems": [["a"]]}', json.dumps({"problems": [["a", "x" * 10**5]]}).encode()),
+    ],
 )
-def test_right_answers_earn_all_and_reports_about_cells_that_are_none_are_left_out(award, cells):
+def test_right_answers_earn_all_and_reports_that_make_no_sense_are_left_out(award, cells):
     row, notes = award(right, cells=cells)
     assert (row["points"], row["of"], row["message"], row["shown"], notes) == (4, 4, "", {}, [])
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
+import IPython
 import pytest
 
 from course.grading import judge
@@ -26,6 +27,7 @@ def notebook(a1, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(job / "lib")  # as in the box
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "path_hooks", [*sys.path_hooks])
+    monkeypatch.setattr(IPython, "get_ipython", IPython.get_ipython)  # so that it is put back
     scratch = job / "scratch"
     monkeypatch.chdir(scratch)
     monkeypatch.setattr(selectors, "DefaultSelector", selectors.DefaultSelector)

@@ -244,6 +244,7 @@ def test_hostile_and_odd_entries_are_told_of_and_do_no_harm(room, incoming):
         else:
             found = collected(room, student)
             assert (len(found) if isinstance(files, int) else found) == files, name
+    assert collected(room, name_of('=HYPERLINK("x")')) == FINE
     links = [path for path in (room.folder / "submitted").rglob("*") if path.is_symlink()]
     assert "\x1b" not in " ".join(said) and links == []
     table = csv.reader((room.folder / "collected" / "a1.csv").read_text().splitlines())

@@ -31,7 +31,7 @@ def test_a_copy_is_found(source):
     assert copied(["x = 1", source], PATTERNS) == [NAME]
 
 
-@pytest.mark.parametrize("name", ["a1", "a2"])
+@pytest.mark.parametrize("name", course.names())
 def test_no_right_answer_is_one(name):
     exercise = course.load(name)
     patterns = tuple({p for item in exercise.assignment.items for p in item.forbidden})
@@ -46,16 +46,16 @@ def test_to_ask_for_colab_is_nothing_odd():
     assert ODD.findall("sys.modules['torch'] = 1") == ["sys.modules"]
 
 
-def test_half_a_function_and_code_that_python_does_not_read_are_none():
+def test_half_a_function_and_code_that_python_does_not_read_are_no_copies():
     assert copied([COPY[: len(COPY) // 2], "def ("], PATTERNS) == []
 
 
 def test_a_text_that_python_parses_for_minutes_is_read_at_once():
     source = "import " + ".".join(["a"] * 90_000)
-    start = time.perf_counter()
+    start = time.process_time()
     assert copied([source], PATTERNS) == texts_in(source) == []
     assert names_in(source) == {"import", "a"}
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_names_and_texts_are_found_without_the_parser():

@@ -304,12 +304,6 @@ def test_an_answer_above_its_given_cell_is_told_of(submit, notebook):
     assert not [note for note in below if "is defined in a cell" in note]
 
 
-def test_the_notebook_of_another_assignment_is_called_by_its_name(submit, notebook):
-    theirs = course.load("a3").notebook.read_bytes()
-    said = "it is the notebook of a3: hand in that of a1"
-    assert any(said in note for note in submit(theirs).notes)
-
-
 def test_a_second_notebook_of_the_assignment_is_never_passed_over_in_silence(submit, folder):
     (folder / "a1_v2.ipynb").write_text("{}")
     (folder / "Untitled.ipynb").write_text("{}")
@@ -337,7 +331,7 @@ def test_code_that_begins_imports_without_end_takes_no_time(text):
 @pytest.mark.parametrize("code", ["os, guard", "a.b as c , wire", "os,inside", "wire", "\twire"])
 def test_whoever_imports_what_grades_is_named(code):
     assert judge.ODD.findall(f"import torch\nimport {code}")
-    assert judge.ODD.findall(f"from {code.split(',')[-1].strip()}.x\timport y") or "as" in code
+    assert judge.ODD.findall(f"from {code.split(',')[-1].strip()}.x\timport y")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from course.grading import answers, judge
 from course.grading.answers import fill
 from course.grading.intake import read
 from course.grading.job import HERE, Place
+from helpers.checks.compare import Tolerance, difference
 from tests.course.grading.conftest import total
 
 pytestmark = [pytest.mark.box, pytest.mark.slow]
@@ -35,10 +36,11 @@ FORGERIES = {
     "('bn_affine', 'fold_conv', 'fold_model')}",
     "points as results": "import wire, torch\nreal = wire.encode\n"
     "wire.encode = lambda tree: real({'answers': [True] * 9, 'problem': None, 'points': 100})",
-    "frames of its own": "import os, struct, wire\n"
-    "frame = wire.encode({'answers': [[1.0, 1.0]] * 5, 'problem': None})\n"
+    "frames of its own": "import json, os, struct, wire\n"
+    "answers = wire.encode({'answers': [[1.0, 1.0]] * 5, 'problem': None})\n"
+    "forged = json.dumps({'problems': [['forged', 'got:']]}).encode()\n"
     "for fd in range(3, 20):\n"
-    "    for n in (b'bn_affine', b'finished', b'cells'):\n"
+    "    for n, frame in ((b'bn_affine', answers), (b'cells', forged)):\n"
     "        try: os.write(fd, struct.pack('<II', len(n), len(frame)) + n + frame)\n"
     "        except OSError: pass",
     "broken frames": "import os, struct\n"
@@ -249,4 +251,5 @@ def test_nothing_that_decides_enters_the_box(a1, sheets, skeleton, tmp_path):
     for sheet in sheets:
         size, place = sizes[sheet.item.name]
         stored = judge.wire.decode(given[place : place + size])
-        assert all("x" not in case or sheet.item.name != "fold_model" for case in stored)
+        assert difference([case.inputs for case in sheet.cases], stored, Tolerance(0, 0)) is None
+    assert sum(size for size, _ in sizes.values()) == len(given)

@@ -6,6 +6,7 @@ import shutil
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from unittest.mock import Mock
 
 import nbformat
@@ -440,21 +441,28 @@ def test_pages_that_do_not_fit_into_moodles_zip_file_are_named(room, a1, monkeyp
     assert f"{room.folder / 'a1.zip'}, without those that came in another way: eve\n" in said
 
 
+FOR_TEACHERS = ("answers", "classroom", "collect", "export", "feedback", "gradescope", "handout")
+FOR_TEACHERS += ("noteworthy", "release", "similarity", "stats")
+
+
 def test_only_what_judges_makes_marks_old(tmp_path, a1, monkeypatch):
     grader = shutil.copytree(job.HERE, tmp_path / "grading")
     exercise = replace(a1, folder=shutil.copytree(a1.folder, tmp_path / "a1"))
     monkeypatch.setattr(runner.job, "HERE", grader)
     monkeypatch.setattr(runner.course, "load", lambda name: exercise)
-    before = runner.version("a1")
-    teachers = [grader / "stats.py", grader / "export.py", exercise.folder / "answers.py"]
-    for path in [*teachers, exercise.notebook]:
-        path.write_text(path.read_text() + "\n")
-        assert runner.version("a1") == before, path
-    judging = [grader / "judge.py", grader / "inside" / "cells.py", exercise.folder / "stats.py"]
-    for path in [*judging, exercise.folder / "networks.py"]:
+    shared = shutil.copytree(Path(runner.checks.__file__).parent, tmp_path / "checks")
+    monkeypatch.setattr(runner.checks, "__file__", str(shared / "__init__.py"))
+    teachers = {grader / f"{name}.py" for name in FOR_TEACHERS}
+    teachers |= {exercise.folder / "answers.py", exercise.notebook}
+    judging = {*grader.rglob("*.py"), *shared.rglob("*.py"), exercise.folder / "specification.py"}
+    judging |= {exercise.folder / "stats.py", exercise.folder / "networks.py"}
+    for path in sorted(teachers | judging):
+        before = runner.version("a1")
         write(path, (path.read_text() if path.exists() else "") + "\n")
-        before, earlier = runner.version("a1"), before
-        assert before != earlier, path
+        assert (runner.version("a1") == before) == (path in teachers), path
+    before = runner.version("a1")
+    monkeypatch.setattr(runner.torch, "__version__", "0")
+    assert runner.version("a1") != before
 
 
 def test_what_collect_said_of_others_stays_where_one_could_not_be_read(room, a1):

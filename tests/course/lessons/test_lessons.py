@@ -17,7 +17,7 @@ from course.lessons.flow import flow
 from course.lessons.profile import PROFILES
 from course.lessons.results import RESULTS
 from course.lessons.zeros import weights_of, zero_small_weights
-from helpers import metrics, models, passes
+from helpers import data, metrics, models, passes
 from tests.pruning.zoo import ToyMobile, build
 
 
@@ -26,6 +26,10 @@ def test_quick_unless_asked(monkeypatch):
     assert lessons.profile().name == "quick"
     monkeypatch.setenv("PROFILE", "full")
     assert lessons.profile().images == 10_000
+    asked = []
+    monkeypatch.setattr(sys.modules["course.lessons.profile"], "load_cifar10", asked.append)
+    PROFILES["quick"].cifar10(), PROFILES["full"].cifar10()
+    assert asked == ["offline", "auto"]  # in the quick profile nothing is fetched
     monkeypatch.setenv("PROFILE", "fast")
     with pytest.raises(ValueError, match=r"'fast'.*quick or full"):
         lessons.profile()
@@ -94,6 +98,18 @@ def test_fewer_images_than_make_a_batch_are_refused():
     assert len(list(TrainingBatches(images, labels, size=3))) == 1
     with pytest.raises(ValueError, match="3 images make no batch of size=4"):
         TrainingBatches(images, labels, size=4)
+
+
+def test_batches_keep_image_and_label_together_and_come_in_another_order_each_time():
+    labels = torch.arange(6)
+    images = labels.to(torch.uint8).reshape(6, 1, 1, 1).repeat(1, 3, 32, 32)
+    batches = TrainingBatches(images, labels, passes=2, size=2)
+    told = []
+    for shown, label in batches:  # each of one colour, which no crop and no mirror changes
+        torch.testing.assert_close(shown, data.normalize(images[label]))
+        told += label.tolist()
+    assert sorted(told[:6]) == sorted(told[6:]) == labels.tolist() and told[:6] != told[6:]
+    assert told == [number for _, label in batches for number in label.tolist()]
 
 
 def test_bytes_moved_fall_when_an_activation_moves_into_its_convolution():

@@ -1,5 +1,5 @@
-"""Every lesson runs in a fresh kernel, alone and twice, and leaves nothing outside build/ and
-data/.
+"""Every lesson runs in a fresh kernel, alone and twice, and leaves nothing beside the notebooks or
+in the temporary folder.
 """
 
 import shutil

@@ -9,7 +9,6 @@ import pytest
 
 from course.publish import page, runner, slides
 from course.publish.runner import NOTEBOOKS, TALK, lessons
-from helpers import checks
 from helpers.checks.lessons import Lessons, names_in
 
 READ = {path: nbformat.read(path, as_version=4) for path in lessons(talk=True)}
@@ -150,8 +149,7 @@ def test_every_exercise_is_asked_checked_and_solved():
     """Each exercise of the package stands in its lesson: an answer cell, a check, a folded
     solution.
     """
-    checks.use(NOTEBOOKS / "exercises" / "lesson_00.py")
-    for lesson, items in checks.lessons().by_lesson.items():
+    for lesson, items in Lessons(NOTEBOOKS / "exercises").by_lesson.items():
         (path,) = lessons([lesson.removeprefix("lesson_")])
         source = "\n".join(cell.source for cell in READ[path].cells)
         assert items
@@ -235,6 +233,10 @@ def test_the_hours_in_readme_are_those_of_its_lessons():
     assert [f"{name}_" for name in minutes] == [
         re.match(r"\w+?_", path.name)[0] for path in runner.lessons()
     ]
+    for path, number in zip(lessons(), minutes.values(), strict=True):
+        assert f"**Time:** about {number} minutes" in text_of(READ[path]), path.stem
+    shortest, longest = map(int, re.search(r"(\d+) to (\d+) minutes a lesson", text).groups())
+    assert {*sorted(minutes.values())[1:]} <= {*range(shortest, longest + 1)}  # 00 is shorter
     said = re.findall(r"((?:\d\w+, )+\d\w+) \((\d+) hours\)", text)
     said.append((", ".join(minutes), re.search(r"(\d+) hours for all", text)[1]))
     assert len(said) == 4
