@@ -93,7 +93,7 @@ def bits_cases(rng: torch.Generator) -> list[Case]:
     choices = (8, 6, 4, 3, 2)
     weights = {layer: 1000 * between(rng, 1, 30) for layer in layers}
     size = {layer: {n: weights[layer] * n // 8 for n in choices} for layer in layers}
-    del size[layers[0]][6]  # each layer has its own choices, in an order of its own
+    del size[layers[0]][2]  # each layer has its own choices, in an order of its own
     size[layers[-1]] = dict(reversed(size[layers[-1]].items()))
     harm = {}
     for layer in layers:

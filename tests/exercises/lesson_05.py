@@ -60,6 +60,8 @@ ANSWERS = {
             ("step + 1", "step"),
             ("(step - warm) / (steps - warm)", "step / steps"),
             ("steps // 10", "steps // 5"),
+            ("steps // 10", "round(steps / 10)"),
+            ("peak * ", ""),
             ("return peak * (1 +", "return 2 * peak * (1 +"),
             ("1 + math", "1 - math"),
             "return peak",

@@ -134,6 +134,7 @@ ANSWERS = {
             ("str(error)", "error"),
             ("current = step(current)", "step(current)"),
             ("except Exception as error", "except ValueError as error"),
+            ("except Exception as error", "except RuntimeError as error"),
         ],
     },
 }

@@ -307,13 +307,14 @@ def test_a_photo_is_shrunk_as_in_training_and_a_file_that_is_none_gets_a_sentenc
 def test_what_was_chosen_last_is_shown(browser, small_page, tmp_path):
     """A photo takes long to decode; meanwhile another picture is chosen, once a second photo."""
     slow = """([first, second]) => {
-        window.late = false;
+        delete document.body.dataset.late;
         const decode = window.decode ??= createImageBitmap;
         window.createImageBitmap = async ({ name }) => {
             await new Promise((done) => setTimeout(done, name === "slow" ? 400 : 0));
-            window.late ||= name === "slow";
             const pixels = new Uint8ClampedArray(6400).fill(name === "slow" ? 128 : 255);
-            return decode(new ImageData(pixels, 40));
+            const made = await decode(new ImageData(pixels, 40));
+            if (name === "slow") setTimeout(() => { document.body.dataset.late = ""; }, 100);
+            return made;
         };
         takePhotos([{ name: first }]);
         if (second) takePhotos([{ name: second }]);
@@ -323,7 +324,7 @@ def test_what_was_chosen_last_is_shown(browser, small_page, tmp_path):
         wait_until_ready(page)
         for second, shown in (("", "A test picture"), ("quick", "Your photo")):
             page.evaluate(slow, ["slow", second])
-            page.wait_for_function("window.late && !document.querySelector('.waiting')")
+            page.wait_for_selector("body[data-late]:not(:has(.waiting))")
             assert shown in page.inner_text("#truth")
         assert page.evaluate("state.pixels.every((byte) => byte === 255)")
     assert problems == []
