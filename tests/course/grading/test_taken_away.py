@@ -22,7 +22,7 @@ from tests.course.grading.conftest import skeleton_of
 
 pytestmark = [pytest.mark.box, pytest.mark.slow]
 
-TORCHS_NORM = "torch.nn.functional.batch_norm(x, None, None, gamma, beta, True, 0.1, eps)"
+TORCHS_NORM = "torch.nn.functional.batch_norm(x, None, None, gamma, beta, True, 0.1, eps or 1e-30)"
 BLINDED = f"""
 def bn_train(x, gamma, beta, eps):
     for guard in guards():
@@ -175,11 +175,16 @@ class Blind:
 for module in list(sys.modules.values()):
     for name in ("take_away", "Guard"):
         if hasattr(module, name):
-            setattr(module, name, Blind if name == "Guard" else print)
+            setattr(module, name, Blind if name == "Guard" else lambda *_, **__: None)
 def bn_train(x, gamma, beta, eps):
     return {TORCHS_NORM}
 """,
-    "in a program that the answer starts": f"{HELPER}\ndef start():\n    {START}",
+    "in a program that the answer starts": f"""{HELPER}
+def start():
+    if not Path("started").exists():
+        Path("started").touch()
+        {START}
+""",
     "in a program that a cell has started": f"{HELPER}\n{START}\ndef start():\n    pass",
     "through torch's static runtime": """
 norm = torch._C._jit_to_static_module(torch._C.parse_ir('''
