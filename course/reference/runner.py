@@ -3,6 +3,7 @@
 Here they run one after the other; on a cluster, side by side where none needs another.
 """
 
+import os
 import platform
 import subprocess
 import sys
@@ -115,6 +116,7 @@ def command(job: Job, sweep: Sweep) -> list[str | Path]:
         "course.reference.work",
         sweep.name,
         job.name,
+        str(os.getpid()),
         *filter(None, [sweep.dry]),
     ]
 

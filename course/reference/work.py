@@ -1,4 +1,6 @@
-"""`python -m course.reference.work SWEEP JOB [DRY]`: one job in its own process, for `runner`."""
+"""`python -m course.reference.work SWEEP JOB RUNNER [DRY]`: one job in its own process, for
+`runner`, whose process number is RUNNER.
+"""
 
 import os
 import sys
@@ -100,18 +102,17 @@ def make(job: Job, sweep: Sweep, cifar: data.Dataset, key: str) -> dict[str, Any
     return evaluated
 
 
-def end_with_parent() -> None:
+def end_with(runner: int) -> None:
     """End when the runner is killed: a job that goes on unseen would keep its lock."""
-    parent = os.getppid()
-    while os.getppid() == parent:
+    while os.getppid() == runner:
         time.sleep(1)
     os._exit(1)
 
 
 if __name__ == "__main__":
-    Thread(target=end_with_parent, daemon=True).start()
+    Thread(target=end_with, args=[int(sys.argv[3])], daemon=True).start()
     try:
-        found = read(sys.argv[1], *map(Path, sys.argv[3:]))
+        found = read(sys.argv[1], *map(Path, sys.argv[4:]))
         do(found.jobs[sys.argv[2]], found)
     except KeyboardInterrupt:
         sys.exit(130)

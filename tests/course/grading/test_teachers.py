@@ -4,10 +4,12 @@ similar hand-ins.
 
 import csv
 import json
+import math
 import shutil
 from datetime import UTC, datetime
 
 import nbformat
+import pandas as pd
 import pytest
 import torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
@@ -321,6 +323,19 @@ def test_the_report_shows_pairs_side_by_side_and_nothing_runs_in_it(room, hand_i
     assert "<h3>mine.py</h3>" in page and "guard.py" not in page
     assert count == 1 and "ada and ben" in text and "zora" not in text
     assert "of ben alone" in text and "<script>" not in text and "&lt;script&gt;" in text
+
+
+def test_an_item_that_the_weak_solve_correlates_negatively_with_all_others():
+    points = {"a": (4, 2, 0), "b": (4, 4, 0), "c": (0, 2, 4)}
+    rows = [
+        (student, item, earned, 4)
+        for item, by_student in points.items()
+        for student, earned in zip("xyz", by_student, strict=True)
+    ]
+    marks = pd.DataFrame(rows, columns=["student", "item", "points", "of"])
+    found = stats.item_statistics(marks)
+    assert found.loc["c", "discrimination"] == pytest.approx(-16 / math.sqrt(8 * 104 / 3))
+    assert found["earned"].tolist() == pytest.approx([1 / 2, 2 / 3, 1 / 2])
 
 
 def test_difficulty_in_words():

@@ -30,8 +30,8 @@ time.sleep(0.2)
 note("ended")
 """
 PARENT = """
-import subprocess, sys, time
-child = "from course.reference.work import end_with_parent; print('ready'); end_with_parent()"
+import os, subprocess, sys, time
+child = f"from course.reference.work import end_with; print('ready'); end_with({os.getpid()})"
 print(subprocess.Popen([sys.executable, "-u", "-c", child]).pid, flush=True)
 time.sleep(60)
 """
@@ -86,12 +86,11 @@ def test_workers_of_other_versions_are_refused(tmp_path, address, monkeypatch):
 
 def test_a_job_ends_with_its_runner_and_so_lets_go_of_its_lock():
     words = [sys.executable, "-c", PARENT]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    told = {process.stdout.readline().strip() for _ in range(2)}
-    pid = int(*(told - {"ready"}))
-    assert alive(pid)
-    process.kill()
-    process.wait()
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        told = {process.stdout.readline().strip() for _ in range(2)}
+        pid = int(*(told - {"ready"}))
+        assert alive(pid)
+        process.kill()
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline and alive(pid):
         time.sleep(0.1)
