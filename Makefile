@@ -41,7 +41,7 @@ update: $(STUDY)
 slides: $(PRESENT)
 	$(PY) -m course slides
 
-report: $(PRESENT)
+report: $(STUDY)
 	$(PY) -m course report
 
 # The reference networks from the dense one, the comparisons with other tools, and all that depends on them.
@@ -62,7 +62,7 @@ reference: $(READY)
 site: $(PRESENT)
 	$(PY) -m course site
 
-demo: $(PRESENT)
+demo: $(STUDY)
 	$(PY) -m course demo
 
 grade: $(GRADE)
@@ -102,8 +102,9 @@ check-versions:
 # 2.8 GB smaller. Not every network reaches the index that has it; then the usual one serves. uv chooses the same by itself.
 # The rest comes from the usual index, for not every version of it lies beside torch.
 $(VENV)/.%: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "This course needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) or sys.version_info[:3] == (3, 14, 1))' \
+	  || { echo "This course needs Python 3.11 or newer, and not 3.14.1; name one: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "setting up $(VENV), which takes some minutes and shows nothing meanwhile"
 	@$(PYTHON) -m venv $(VENV) \
 	  || { echo "$(VENV) could not be made, see above; if venv is missing, on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	@if [ -n "$(TORCH_INDEX)" ]; then $(PIP) --no-deps torch torchvision --index-url $(TORCH_INDEX); fi
@@ -111,8 +112,8 @@ $(VENV)/.%: pyproject.toml constraints.txt
 	  uv pip install --quiet --python $(PY) --torch-backend auto --editable '.[$*]' --constraint constraints.txt; then :; \
 	else \
 	  if [ -z "$(TORCH_INDEX)" ] && [ "$$(uname)" = Linux ] && ! command -v nvidia-smi >/dev/null; then \
-	    $(PIP) --no-deps torch torchvision --index-url $(WITHOUT_CUDA) --retries 0 --timeout 10 >/dev/null 2>&1 \
-	      || echo "torch without CUDA cannot be reached: the usual torch is fetched, about 3 GB"; fi; \
+	    $(PIP) --no-deps torch torchvision --index-url $(WITHOUT_CUDA) --retries 0 --timeout 10 >/dev/null 2>$(VENV)/pip.log \
+	      || { tail -n 1 $(VENV)/pip.log; echo "so the usual torch is fetched, about 3 GB, in place of the one without CUDA"; }; fi; \
 	  $(PIP) --editable '.[$*]'; fi
 	@touch $@
 	@if [ "$*" = dev ]; then touch $(STUDY) $(PRESENT) $(GRADE); fi

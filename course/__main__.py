@@ -43,6 +43,7 @@ COMMANDS = {
 }
 
 SPELLINGS = {"quantise": "quantize", "fine-tune": "finetune"}
+REMEDY = "`python -m course doctor` says how to install what is missing"
 RESUMABLE = ("train", "finetune", "compress", "sweep", "grade")  # given again, they go on
 READ = ("checkpoint", "weights", "teacher")
 WRITTEN = ("output", "onnx", "log", "state", "handover")
@@ -112,8 +113,7 @@ def status_of(words: list[str]) -> int:
             try:
                 command = importlib.import_module(module)
             except (ImportError, OSError) as error:  # it is missing, or its libraries do not load
-                remedy = "`python -m course doctor` says how to install what is missing"
-                parser.exit(1, f"{parser.prog}: {error}; {remedy}\n")
+                parser.exit(1, f"{parser.prog}: {error}; {REMEDY}\n")
             command.add_arguments(parser)
     arguments, unknown = overview.parse_known_args(words)
     if unknown:  # the command, or its own sub-command, says so with its usage
@@ -122,8 +122,9 @@ def status_of(words: list[str]) -> int:
     try:
         refuse_one_file_for_two(arguments)
         return command.run(arguments) or 0
-    except (ValueError, RuntimeError, OSError) as error:
-        print(f"{overview.prog} {arguments.command}: {error}", file=sys.stderr)
+    except (ValueError, RuntimeError, OSError, ImportError) as error:
+        remedy = f"; {REMEDY}" * isinstance(error, ImportError)
+        print(f"{overview.prog} {arguments.command}: {error}{remedy}", file=sys.stderr)
         return 1
 
 

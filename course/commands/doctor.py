@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import importlib.metadata
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from course import hosted
 
@@ -18,6 +21,7 @@ COURSE = "batchnorm-to-int8"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 BUILD = hosted.REPOSITORY / "build"
 GIB = 1024**3
+ANEW = "delete .venv, and set up again as README says"
 MARKS = {True: "ok ", False: "fix", None: "-- "}
 
 
@@ -57,8 +61,9 @@ def packages() -> Iterator[Finding]:
     if hosted.here():
         wanted = hosted.needed()
     missing = [need for need in wanted if not installed(need)]
-    python = re.sub(r"(.* .*)", r'"\1"', sys.executable)  # quotes a space
-    remedy = f'{python} -m pip install -e ".[study]" -c constraints.txt'
+    remedy = f'{pip_install()} -e ".[study]" -c constraints.txt'
+    if not installed("pip"):  # such as after an upgrade of the system's Python
+        remedy = ANEW
     if hosted.here():
         remedy = hosted.REMEDY
     yield Finding(
@@ -66,6 +71,25 @@ def packages() -> Iterator[Finding]:
         f"packages: {', '.join(missing) + ' missing' if missing else 'all there'}",
         remedy,
     )
+
+
+def pip_install() -> str:
+    """How to call this Python's pip, in the shell of this system."""
+    if " " not in sys.executable:
+        return f"{sys.executable} -m pip install"
+    call = "& " if os.name == "nt" else ""  # PowerShell takes a quoted word for a text
+    return f'{call}"{sys.executable}" -m pip install'
+
+
+def place() -> Iterator[Finding]:
+    """What is installed points to the folder in which it was set up."""
+    if hosted.here():
+        return
+    found = importlib.metadata.distributions(name=COURSE)  # this folder's own egg-info, too
+    for told in filter(None, (one.read_text("direct_url.json") for one in found)):
+        folder = Path(url2pathname(urlsplit(json.loads(told)["url"]).path)).resolve()
+        same = folder == hosted.REPOSITORY.resolve()
+        yield Finding(same, f"installed from {folder}", f"this is {hosted.REPOSITORY}: {ANEW}")
 
 
 def installed(need: str) -> bool:
@@ -125,7 +149,8 @@ def space() -> Iterator[Finding]:
         free > 2, f"{free:.0f} GiB of disk free", "the data set and build/ need 2 GiB: make room"
     )
     yield writing(
-        BUILD if BUILD.exists() else BUILD.parent, "copy the course to a folder you can write to"
+        BUILD if BUILD.exists() else BUILD.parent,
+        "copy the course without .venv to a folder you can write to, and set up there",
     )
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
@@ -174,7 +199,7 @@ def other_programs() -> Iterator[Finding]:
         return
     problem = obstacle()
     yield Finding(not problem or None, "bubblewrap, to grade", problem or "")
-    remedy = "make .venv/.grade, or pip install -e '.[grade]' -c constraints.txt"
+    remedy = f'make .venv/.grade, or {pip_install()} -e ".[grade]" -c constraints.txt'
     yield Finding(installed("nbgrader") or None, "nbgrader, to grade", remedy)
     found = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
     yield Finding(found or None, "Chromium, to test slides and report", "install it")
@@ -183,6 +208,7 @@ def other_programs() -> Iterator[Finding]:
 CHECKS: list[Callable[[], Iterator[Finding]]] = [
     python,
     packages,
+    place,
     torch_pair,
     space,
     data_source,

@@ -31,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--folder",
         type=Path,
         default=WORK,
-        help="where you work (default: work/ beside the notebooks)",
+        help="where you work (default: work/ beside the notebooks); lessons also write to build/"
+        " beside it",
     )
     parser.add_argument("--update", action="store_true", help="bring new versions, open nothing")
 
@@ -42,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(line)
     if arguments.update:
         return 0
-    jupyter = [sys.executable, "-m", "jupyter", "lab", FIRST]
+    jupyter = [sys.executable, "-m", "jupyterlab", FIRST]  # `jupyter lab` takes the first on PATH
     process = subprocess.Popen(jupyter, cwd=arguments.folder)
     while True:
         with contextlib.suppress(KeyboardInterrupt):  # which Jupyter gets too: it asks, and ends

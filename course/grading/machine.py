@@ -53,7 +53,8 @@ def obstacle() -> str | None:
         )
     if done.returncode:
         remedy = (
-            "Ubuntu 24.04: an AppArmor profile for bwrap; Docker: --security-opt seccomp=unconfined"
+            "Ubuntu: the AppArmor profile in notebooks/assignments/teaching/set_up.md;"
+            " Docker: --security-opt seccomp=unconfined"
         )
         why = f"bubblewrap is not allowed to create namespaces here ({done.stderr.strip()})"
         return f"{why}; allow unprivileged user namespaces ({remedy}), or grade on another machine"

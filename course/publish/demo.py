@@ -69,7 +69,9 @@ def own_networks(folders: Iterable[Path]) -> dict[str, Path]:
 def frame(page: Path) -> HTML:
     """The page as the output of a cell, for a browser that may not open files."""
     source = html.escape(page.read_text(encoding="utf-8"))
-    return HTML(f'<div><iframe srcdoc="{source}" width="100%" height="700"></iframe></div>')
+    title = "The networks, computing in your browser"
+    shown = f'<iframe title="{title}" srcdoc="{source}" width="100%" height="700"></iframe>'
+    return HTML(f"<div>{shown}</div>")
 
 
 def pictures(cifar: data.Dataset) -> torch.Tensor:
@@ -90,6 +92,9 @@ def pack_network(name: str, path: Path) -> dict[str, Any]:
             f"{path.stem} takes inputs of {tuple(model.input_shape)}; the page has photos of (3,"
             " 32, 32)"
         )
+    outputs = [*model.steps.values()][-1].op.shape
+    if outputs != (10,):
+        raise ValueError(f"{path.stem} has outputs of {outputs}; the page names ten classes")
     greys = (
         torch.arange(256, dtype=torch.uint8).reshape(256, 1, 1, 1).expand(256, 3, 1, 1)
     )  # every byte, every colour

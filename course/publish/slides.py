@@ -34,6 +34,16 @@ SHORT = 320
 FULL = 800
 # Text and figures are as large as the slide has room for.
 START = """
+for (const figure of document.querySelectorAll(".course-figure")) {
+  figure.setAttribute("data-prevent-swipe", "");  // or a slider that is dragged turns the slide
+}
+addEventListener("keydown", (event) => {  // the keys of a presenter's remote, in a figure too
+  const turn = { PageDown: "next", PageUp: "prev" }[event.key];
+  if (!turn || !event.target.closest(".course-figure")) return;
+  event.preventDefault();
+  event.stopPropagation();
+  Reveal[turn]();
+}, true);
 Reveal.initialize({ hash: true, slideNumber: "c/t", width: 1280, height: 720,
   plugins: [RevealNotes] });
 function fill({ currentSlide: slide }) {
@@ -61,8 +71,13 @@ function fill({ currentSlide: slide }) {
   }
   Reveal.layout();
 }
-Reveal.on("ready", fill);
-Reveal.on("slidechanged", fill);
+function fillTwice(event) {  // a figure that was far away draws itself only now
+  fill(event);
+  const again = () => fill({ currentSlide: Reveal.getCurrentSlide() });
+  requestAnimationFrame(() => requestAnimationFrame(again));
+}
+Reveal.on("ready", fillTwice);
+Reveal.on("slidechanged", fillTwice);
 """
 
 
@@ -176,4 +191,4 @@ def reveal(name: str) -> str:
             encoding="utf-8"
         )
     except ModuleNotFoundError as error:
-        raise RuntimeError("reveal.js is missing; pip install sphinx_revealjs brings it") from error
+        raise RuntimeError("reveal.js is missing; `make slides` installs it") from error

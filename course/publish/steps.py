@@ -11,7 +11,7 @@ from helpers.files import write_atomically
 from helpers.graphs.tracing import trace
 from helpers.passes.optimizer import PIPELINES
 from helpers.passes.passer import Passer, Row
-from helpers.plots.graphs import Outline, compare, outline
+from helpers.plots.graphs import CHANGED, Outline, compare, outline
 from helpers.plots.layout import arrange
 
 SENTENCES = {
@@ -65,12 +65,14 @@ def stage(row: Row, before: Outline, after: Outline) -> dict[str, Any]:
     went, came = compare(before, after)
     declined = dict(row.result.declined)
     notes = dict(row.result.changed) | declined
+    went |= {name: CHANGED for name, status in came.items() if status == CHANGED}
     went |= {name: "declined" for name in declined if name in went}
     return {
         "name": row.name,
         "sentence": SENTENCES[row.name],
         "changed": len(row.result.changed),
         "declined": len(row.result.declined),
+        "told": [f"{name}: {what}" for name, what in (*row.result.changed, *row.result.declined)],
         "before": drawing(before, went, notes),
         "after": drawing(after, came, notes) if row.result.changed else None,
     }

@@ -80,6 +80,7 @@ def test_a_figure_shows_what_its_picture_shows_is_read_aloud_and_large_enough_to
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.locator("p[aria-live=polite]").inner_text().endswith(".")
     assert len(page.locator("img").get_attribute("alt")) > 60
+    assert page.locator("output:not([aria-live=off])").count() == 0  # the sentence alone is read
     unnamed = "all => all.filter((one) => !one.labels.length).length"
     assert page.locator("input, select").evaluate_all(unnamed) == 0
     heights = "all => all.map((one) => one.getBoundingClientRect().height)"
@@ -209,6 +210,13 @@ def test_the_window_gives_the_numbers_of_a_convolution(play):
     assert agrees(1, 2) == (8, 8)
     point(page, "Stride", 0.5)
     agrees(2, 2)
+    press(page, "Stride", "End")
+    agrees(3, 2)
+    assert "the last zeros are never seen" in page.locator(".say").inner_text()
+    press(page, "Padding", "ArrowLeft", 2)
+    assert "the last pixels are never seen" in page.locator(".say").inner_text()
+    press(page, "Padding", "End")
+    press(page, "Stride", "ArrowLeft")
     box = page.locator(".live svg").bounding_box()
     page.mouse.move(box["x"] + 200, box["y"] + 200)
     page.mouse.down()
@@ -418,6 +426,10 @@ def test_the_best_corner_is_the_one_with_the_least_error(play):
     agrees([0.64, data["weights"][1]], 0.9)
     point(page, "Correlation of the inputs", 0.5)
     assert agrees([0.64, data["weights"][1]], 0) == 1
+    press(page, "First weight", "ArrowLeft", 7)
+    assert "0.50" in page.locator("output").nth(1).inner_text()
+    assert "The nearest corner is the best one." in page.locator(".say").inner_text()  # in a tie
+    press(page, "First weight", "ArrowRight", 7)
     box = page.locator(".live rect[stroke-dasharray]").bounding_box()
     page.mouse.click(box["x"] + box["width"] / 4, box["y"] + box["height"] / 4)
     found = [
@@ -478,6 +490,9 @@ def test_the_best_network_below_a_budget(play):
     assert agrees() != small
     press(page, "Look at", "ArrowRight", 2)
     assert numbers(page)["shown"] == networks[1]["name"]
+    drawing = page.locator(".live svg").bounding_box()
+    page.mouse.move(drawing["x"] + 100, drawing["y"] + drawing["height"] - 60)
+    assert numbers(page)["shown"] == networks[1]["name"]  # the mouse has touched no dot
     circle = page.locator(".live svg circle").nth(3).bounding_box()
     page.mouse.move(circle["x"] + circle["width"] / 2, circle["y"] + circle["height"] / 2)
     assert numbers(page)["shown"] == networks[3]["name"]
@@ -520,7 +535,9 @@ def test_slides_show_the_living_figure_and_the_report_its_picture(browser, tmp_p
     cell = nbformat.v4.new_code_cell(
         outputs=[shown], metadata={"slideshow": {"slide_type": "slide"}}
     )
-    cells = [nbformat.v4.new_markdown_cell("# A lesson"), cell]
+    slide = {"slideshow": {"slide_type": "slide"}}
+    end = nbformat.v4.new_markdown_cell("# The end", metadata=slide)
+    cells = [nbformat.v4.new_markdown_cell("# A lesson"), cell, end]
     path = tmp_path / "01_lesson.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
     deck = slides.write_deck(path, tmp_path / "deck.html")
@@ -532,6 +549,9 @@ def test_slides_show_the_living_figure_and_the_report_its_picture(browser, tmp_p
         press(page, "Padding", "ArrowRight")
         assert numbers(page)["size"] == 7
         assert page.locator(".shown img").count() == 1
+        assert page.locator(".course-figure").get_attribute("data-prevent-swipe") == ""
+        press(page, "Padding", "PageDown")  # a presenter's remote
+        assert page.evaluate("Reveal.getIndices().h") == 1 and numbers(page)["size"] == 7
         assert problems == []
     written = report.write_report([path], tmp_path / "report.html")
     with opened(written.as_uri(), browser) as (page, problems):

@@ -106,6 +106,7 @@ function buildPictures(pictures) {
 
 /** Arrow keys, Home and End choose another picture of the grid. */
 function chooseByKey(event) {
+  if (event.altKey || event.ctrlKey || event.metaKey) return;  // the browser's own, such as Back
   const buttons = [...$("pictures").children], now = buttons.indexOf(document.activeElement);
   const across = getComputedStyle($("pictures")).gridTemplateColumns.split(" ").length;
   const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across, Home: -now, End: buttons.length - 1 - now };
@@ -138,7 +139,10 @@ async function choose(pixels, truth, button) {
   $("truth").textContent = truth ? `A test picture of the class “${truth}”.` : "Your photo, as the networks see it.";
   const said = [];
   for (const [n, { name }] of state.networks.entries()) {
-    const answer = await ask({ kind: "run", network: n, pixels });
+    await state.answered?.catch(() => {});  // of the picture before: keys may pass over many
+    if (turn !== state.turn) return;
+    state.answered = ask({ kind: "run", network: n, pixels });
+    const answer = await state.answered;
     if (turn !== state.turn) return;
     said.push(`${name}: ${showAnswer(n, answer.scores)}`);
   }

@@ -52,8 +52,7 @@ function show(number, which) {
   $("summary").textContent = `${stage.sentence} Here: ${stage.changed} changed, ${stage.declined} declined. ${nodes} ` +
     `Largest difference from the first network's answers (rounding of 32-bit numbers): ${stage.difference.toExponential(1)}.`;
   draw(stage[side]);
-  const told = stage.before.boxes.filter((box) => box.note);
-  $("list").replaceChildren(...told.map((box) => Object.assign(document.createElement("li"), { textContent: `${box.name} (${box.status || "kept"}): ${box.note}` })));
+  $("list").replaceChildren(...stage.told.map((textContent) => Object.assign(document.createElement("li"), { textContent })));
   const first = stage[side].boxes.find((box) => box.status) ?? stage[side].boxes[0], [x, y] = place(first.at), view = $("graph");
   view.scrollTo({ left: x - view.clientWidth / 2, top: y - view.clientHeight / 2 });
   choose(first);
@@ -71,11 +70,18 @@ const place = ([x, y]) => [x * BOX.width + 10, y * BOX.height + 10];
 function draw({ width, height, boxes, lines }) {
   const shapes = boxes.map((box) => {
     const [x, y] = place(box.at);
-    const group = svg("g", { class: box.status, id: `box-${box.name}`, tabindex: 0, role: "button", "aria-label": `${box.name}: ${box.what} ${box.status}` },
+    const group = svg("g", { class: box.status, id: `box-${box.name}`, tabindex: -1, role: "button", "aria-label": `${box.name}: ${box.what} ${box.status}` },
       svg("rect", { x: x - BOX.width / 2 + 6, y: y - BOX.inner / 2, width: BOX.width - 12, height: BOX.inner }),
       svg("text", { x, y: y - 4 }, box.what), svg("text", { x, y: y + 13 }, box.shape));
     group.onclick = () => choose(box);
     group.onkeydown = (event) => {
+      const [before, after] = [group.previousElementSibling, group.nextElementSibling];
+      const beside = { ArrowLeft: before, ArrowUp: before, ArrowRight: after, ArrowDown: after }[event.key];
+      if (beside?.matches("g")) {
+        event.preventDefault();  // or the graph would scroll
+        beside.focus();
+        choose(boxes[shapes.indexOf(beside)]);
+      }
       if (event.key !== "Enter" && event.key !== " ") return;
       event.preventDefault();  // the space bar would scroll the graph as well
       choose(box);
@@ -87,8 +93,11 @@ function draw({ width, height, boxes, lines }) {
 }
 
 function choose(box) {
-  document.querySelectorAll("svg g.chosen").forEach((group) => group.classList.remove("chosen"));
-  $(`box-${box.name}`).classList.add("chosen");
+  for (const group of $("graph").querySelectorAll("g")) {
+    const isChosen = group.id === `box-${box.name}`;
+    group.classList.toggle("chosen", isChosen);
+    group.setAttribute("tabindex", isChosen ? 0 : -1);  // one stop for Tab; arrow keys go on from it
+  }
   $("boxTitle").textContent = box.name;
   const fate = box.status ? ` This pass: ${box.status}. ` : " This pass left it alone. ";
   $("box").textContent = `${box.what}${box.shape && `, ${box.shape}`}.${fate}${box.note}`;

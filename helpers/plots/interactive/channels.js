@@ -77,12 +77,13 @@ function figure(fig, { layers, groups, image, colours }) {
     const sides = { read: "", made: "" };
     layers.forEach((layer, i) => {
       const [from, to] = [i * step + 1, (i + 1) * step - 1];
-      const [a, b] = [tall(layer.read) / 2, tall(layer.made) / 2];
+      const reads = layer.depthwise ? layer.made : layer.read;
+      const [a, b] = [tall(reads) / 2, tall(layer.made) / 2];
       const lit = layer.read === chosen || layer.made === chosen;
       const d = `M${from} ${middle - a}L${to} ${middle - b}V${middle + b}L${from} ${middle + a}Z`;
       add(svg, "path", { d, fill: lit ? "var(--tint)" : "var(--soft)" });
       add(svg, "path", { d, fill: "none", stroke: lit ? "var(--accent)" : "var(--fill)" });
-      if (layer.read === chosen) sides.read += `M${from} ${middle - a}v${2 * a}`;
+      if (reads === chosen) sides.read += `M${from} ${middle - a}v${2 * a}`;
       if (layer.made === chosen) sides.made += `M${to} ${middle - b}v${2 * b}`;
     });
     for (const d of Object.values(sides)) {

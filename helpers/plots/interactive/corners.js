@@ -25,6 +25,7 @@ function figure(fig, { weights, correlation }) {
   }
 
   let unit = null;
+  const id = `clip-${Math.random().toString(36).slice(2)}`; // a figure may be on a page twice
   fig.pointer((x, y) => {
     sliders[0].value = clamp((x - unit.left) / unit.size, range.min, range.max);
     sliders[1].value = clamp(1 - (y - unit.top) / unit.size, range.min, range.max);
@@ -36,11 +37,11 @@ function figure(fig, { weights, correlation }) {
     const at = ([a, b]) => [unit.left + a * size, unit.top + (1 - b) * size];
     const point = sliders.map((slider) => slider.value);
     const losses = CORNERS.map(loss);
-    const best = losses.indexOf(Math.min(...losses));
     const nearest = CORNERS.findIndex(
       ([a, b]) => a === Math.round(point[0]) && b === Math.round(point[1]),
     );
-    const id = `clip-${fig.root.dataset.figure}`;
+    const least = Math.min(...losses);
+    const best = losses[nearest] < least + 1e-9 ? nearest : losses.indexOf(least); // in a tie as well
     const box = { x: unit.left - 70, y: 10, width: size + 140, height: size + 148 };
     const clip = add(svg, "clipPath", { id });
     add(clip, "rect", box);

@@ -109,7 +109,7 @@ function figure(fig, { steps, traps }) {
     const pass = at
       ? `${does}. ${counts || "Nothing to do"}; ${boxes.length} nodes are left.`
       : `The graph ${name}: ${boxes.length} nodes. Press Next for the first pass.`;
-    fig.say(traps ? found.why : pass, { nodes: boxes.length, ...numbers });
+    fig.say(traps ? `${name}: ${found.why}` : pass, { nodes: boxes.length, ...numbers });
     return y(Math.max(...steps.map((one) => one.boxes.length), rows.length)) - 4;
   };
 

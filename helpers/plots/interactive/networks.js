@@ -15,10 +15,14 @@ function figure(fig, { networks }) {
   const own = ["Your size in MB", "Your accuracy in %"].map((name) => fig.number(name));
 
   let points = [];
+  let hovered = false;
   fig.pointer((x, y) => {
     const far = points.map((point) => (point.x - x) ** 2 + (point.y - y) ** 2);
     const nearest = far.indexOf(Math.min(...far));
-    which.value = far[nearest] < 400 ? nearest + 1 : 0;
+    const near = far[nearest] < 400;
+    if (near) which.value = nearest + 1;
+    else if (hovered) which.value = 0; // what the slider chose stays
+    hovered = near;
   }, true);
 
   fig.draw = (width, svg) => {

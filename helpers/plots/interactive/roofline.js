@@ -34,7 +34,8 @@ function figure(fig, { layers, peak, bandwidth, overhead }) {
   let points = [];
   fig.pointer((x, y) => {
     const far = points.map((point) => (point.x - x) ** 2 + (point.y - y) ** 2);
-    which.value = far.indexOf(Math.min(...far));
+    const least = Math.min(...far);
+    if (least < 400) which.value = far.indexOf(least); // else what the slider chose stays
   }, true);
 
   fig.draw = (width, svg) => {

@@ -95,7 +95,8 @@ function figure(fig, { image, weights, bias }) {
     const marked = { ...box, width: cell, height: cell, stroke: "var(--accent)" };
     add(svg, "rect", { ...marked, x: left + column * cell, y: top + row * cell });
     const lost = (padded - kernel) % stride.value;
-    const rest = lost ? "; the last pixels are never seen" : "";
+    const unseen = lost > padding.value ? "pixels" : "zeros";
+    const rest = lost ? `; the last ${unseen} are never seen` : "";
     const sentence =
       `${places} positions along each side${rest}.` +
       ` Here pixels times weights add up to ${written(row, column)}.`;

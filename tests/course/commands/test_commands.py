@@ -363,6 +363,28 @@ def test_a_missing_thing_is_told_with_its_remedy(monkeypatch, capsys, tmp_path, 
     )
 
 
+def test_a_folder_that_was_moved_and_a_python_that_lost_its_pip_are_set_up_anew(
+    monkeypatch, tmp_path
+):
+    (here,) = doctor.place()
+    assert here.good
+    found = importlib.metadata.Distribution.discover
+    hidden = ("pip", "tqdm")
+    hiding = lambda **by: iter(()) if by.get("name") in hidden else found(**by)  # noqa: E731
+    monkeypatch.setattr(importlib.metadata.Distribution, "discover", hiding)
+    (missing,) = doctor.packages()
+    assert "tqdm" in missing.what and missing.remedy == doctor.ANEW
+    monkeypatch.setattr(doctor.hosted, "REPOSITORY", tmp_path)
+    (moved,) = doctor.place()
+    assert not moved.good and moved.remedy == f"this is {tmp_path}: {doctor.ANEW}"
+
+
+def test_powershell_takes_a_quoted_word_for_a_text(monkeypatch):
+    monkeypatch.setattr(doctor.sys, "executable", r"C:\Anna Maria\python.exe")
+    monkeypatch.setattr(doctor.os, "name", "nt")
+    assert doctor.pip_install() == r'& "C:\Anna Maria\python.exe" -m pip install'
+
+
 def test_what_only_some_need_is_neither_good_nor_a_failure(monkeypatch, capsys):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     monkeypatch.setattr("course.grading.machine.obstacle", lambda: "it needs Linux")

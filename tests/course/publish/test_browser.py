@@ -429,6 +429,9 @@ def test_the_passes_open_on_folding_with_a_sentence_and_labels_that_can_be_read(
             button.click()
             sentence = steps.SENTENCES[button.inner_text()]
             assert page.inner_text("#summary").startswith(f"{sentence} Here: ")
+            numbers = re.search(r"Here: (\d+) changed, (\d+) declined", page.inner_text("#summary"))
+            assert page.locator("#list li").count() == sum(map(int, numbers.groups()))
+            assert page.locator("#graph g[tabindex='0']").count() == 1  # one stop for Tab
             cut = page.locator("#graph g").evaluate_all(CUT_OFF)
             assert cut == []
         size = page.locator("#graph text").first.evaluate("(one) => getComputedStyle(one).fontSize")

@@ -316,6 +316,8 @@ def test_each_pass_shows_what_it_removed_made_and_declined_and_differences_of_ro
     assert len(removed) == folding["changed"] == 52
     assert removed["features_0_1"] == "folded into features_0_0"
     assert "features_0_0" in boxes(folding, "after", "changed")
+    assert "features_0_0" in boxes(folding, "before", "changed")
+    assert all(len(one["told"]) == one["changed"] + one["declined"] for one in found.values())
     declined = boxes(addition, "before", "declined")
     assert len(declined) == addition["declined"] == 10 and addition["after"] is None
     assert declined["add"] == "features_3_conv_2 is not a constant"

@@ -22,7 +22,7 @@ class Figure {
   slider(name, options, shown = String) {
     const label = add(this.controls, "label", { class: "slider" }, name);
     const input = add(label, "input", { type: "range", "aria-label": name, ...options });
-    const told = add(label, "output");
+    const told = add(label, "output", { "aria-live": "off" }); // the slider says it itself
     const longest = Math.max(...[options.min, options.max].map((end) => shown(end).length));
     told.style.minWidth = `max(2.6em, ${0.9 * longest}ch)`; // or the slider shrinks while it is dragged
     const tell = () => {

@@ -29,30 +29,47 @@ function unpacked(key, value) {
   return Array.from(new Float32Array(bytes.buffer));
 }
 
+const THEMES = [
+  "class",
+  "data-theme",
+  "theme",
+  "data-jp-theme-light",
+  "data-jp-theme-name",
+  "data-vscode-theme-kind",
+];
+
+/** Colours a figure as the page is, now and when that changes, until the figure is gone: here
+ * nothing keeps it, or each run of its cell would leave one more. */
+function followTheme(root) {
+  const kept = new WeakRef(root);
+  const scheme = matchMedia("(prefers-color-scheme: dark)");
+  const recolour = () => {
+    const figure = kept.deref();
+    if (figure?.isConnected) figure.toggleAttribute("data-dark", isDark(figure));
+    if (figure) return;
+    observer.disconnect();
+    scheme.removeEventListener("change", recolour);
+  };
+  const observer = new MutationObserver(recolour);
+  const watched = { attributes: true, attributeFilter: THEMES };
+  for (const node of [document.documentElement, document.body]) observer.observe(node, watched);
+  scheme.addEventListener("change", recolour);
+  return recolour;
+}
+
 /** Brings each picture of this figure on the page to life, once. */
 function start(id, data, figure) {
   for (const root of document.querySelectorAll(`[data-figure="${id}"]:not([data-live])`)) {
     root.dataset.live = "";
     const fig = new Figure(root);
-    const recolour = () => root.toggleAttribute("data-dark", isDark(root));
-    const watched = {
-      attributes: true,
-      attributeFilter: [
-        "class",
-        "data-theme",
-        "theme",
-        "data-jp-theme-light",
-        "data-jp-theme-name",
-        "data-vscode-theme-kind",
-      ],
-    };
-    const observer = new MutationObserver(recolour);
-    for (const node of [document.documentElement, document.body]) observer.observe(node, watched);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+    const recolour = followTheme(root);
     root.addEventListener("keydown", (event) => event.stopPropagation()); // slides turn on arrows
     figure(fig, JSON.parse(JSON.stringify(data), unpacked));
     recolour();
-    new ResizeObserver(() => fig.redraw()).observe(fig.live);
+    new ResizeObserver(() => {
+      recolour(); // it may come back after the theme has changed
+      fig.redraw();
+    }).observe(fig.live);
     fig.redraw();
   }
 }
