@@ -111,6 +111,11 @@ def _open(args: argparse.Namespace) -> Classroom:
             raise ClassroomError(
                 f"{room.folder} is a real class; give the demonstration a --folder of its own"
             )
+    elif not room.exists and room.gradebook.exists():
+        raise ClassroomError(
+            f"{room.folder}/secret is missing: restore it from your backup; with another one"
+            " everybody would be graded on other inputs"
+        )
     elif not room.exists and not getattr(args, "new", False):
         raise ClassroomError(
             f"there is no class in {room.folder}. Correct --folder; `grade release --new` makes one"
@@ -187,13 +192,14 @@ def _collect(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> I
 
 
 def _run(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
-    start, counts = (
-        monotonic(),
-        runner.run(room, exercise, args.workers, not args.unsafe, args.scheduler, args.item),
+    start, changed = monotonic(), []
+    counts = runner.run(
+        room, exercise, args.workers, not args.unsafe, args.scheduler, args.item, changed
     )
     name, graded = exercise.assignment.name, counts["graded"]
     each = f" ({(monotonic() - start) / graded:.1f} s each)" if graded else ""
     yield f"{name}: {graded} graded{each}, {counts['kept']} unchanged"
+    yield from sorted(changed)
     yield from runner.pending(room, exercise)  # what --item leaves to a whole run
     yield from noteworthy(room, exercise)
 

@@ -89,15 +89,22 @@ def strays(room: Classroom, assignment: str, told: list[str]) -> list[str]:
 
 
 def late_or_not(room: Classroom, assignment: str) -> list[str]:
-    """Where Canvas and the class list say different things."""
+    """Whom Canvas calls late while the class list does not say by how many days."""
     people = roster.everybody(room, assignment)
-    return [
-        f"{student}: Canvas says late, but late_days_{assignment} in {roster.FILE} is empty or 0,"
-        " which means in time: write the days there"
+    days = {
+        student: people[student].lateness(assignment)[1]
         for student in room.students(assignment)
-        if collect.by_canvas(room, student)
-        and not collect.came_in_time(room, assignment, student)
-        and people[student].lateness(assignment)[1] == 0
+        if collect.by_canvas(room, student) and not collect.came_in_time(room, assignment, student)
+    }
+    why = {
+        0: "is empty or 0, which means in time",
+        None: "is not there, and dates may be those of the download",
+    }
+    return [
+        f"{student}: Canvas says late, but late_days_{assignment} in {roster.FILE} {why[count]}:"
+        " write the days there"
+        for student, count in days.items()
+        if count == 0 or (count is None and assignment in room.rules.due)
     ]
 
 

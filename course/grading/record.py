@@ -268,13 +268,15 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
                 }
             book.db.commit()
     except MissingEntry:
-        raise lost(room, assignment, f"{student}'s {assignment}") from None
+        what, result = f"{student}'s {assignment}", f"results/{assignment}/{student}.json"
+        raise lost(room, assignment, what, result) from None
     return rows
 
 
-def lost(room: Classroom, assignment: str, what: str) -> RuntimeError:
-    """The error where the gradebook does not hold what was graded."""
-    again = f"`grade release {assignment}`, delete results/{assignment}, `grade run {assignment}`"
+def lost(room: Classroom, assignment: str, what: str, results: str = "") -> RuntimeError:
+    """The error where the gradebook does not hold what was graded; `results` have to go then."""
+    results = results or f"results/{assignment}"
+    again = f"`grade release {assignment}`, delete {results}, `grade run {assignment}`"
     return RuntimeError(
         f"{room.gradebook} holds nothing of {what}, which was graded: restore it from a backup."
         f" Without one, the points given by hand are lost: {again}"

@@ -88,10 +88,12 @@ def run(
     boxed: bool = True,
     scheduler: str | None = None,
     item: str | None = None,
+    changed: list[str] | None = None,
 ) -> dict[str, int]:
     """Grade what is new or changed, here or on a cluster. Returns how many were graded and kept.
 
-    With an `item`, that one alone is graded, in hand-ins that are as they were.
+    With an `item`, that one alone is graded, in hand-ins that are as they were. `changed` takes a
+    line for each change of points where the hand-in is the same.
     """
     items = [one.name for one in exercise.assignment.items]
     if item not in (None, *items):
@@ -131,7 +133,9 @@ def run(
         )
         for part, *done in _as_they_finish(pool, work, tasks, most=2 * at_a_time):
             for task, submission, result in zip(part, *done, strict=True):
-                _keep(room, name, task, submission, result, item)
+                lines = _keep(room, name, task, submission, result, item)
+                if changed is not None:
+                    changed += lines
                 bar.update()
     return {"graded": len(todo), "kept": kept}
 
@@ -250,10 +254,11 @@ def _keep(
     submission: Submission,
     result: dict,
     item: str | None = None,
-) -> None:
+) -> list[str]:
     """Enter the points in the gradebook, then write the result; of one item, beside the others.
 
-    Where the grader failed, the marks of the same hand-in stay as they were.
+    Where the grader failed, the marks of the same hand-in stay as they were. Returns whose points
+    of the same hand-in changed, and how.
     """
     student, old, words = task.student, _old(room, name, task), words_of(submission.notebook)
     same_words = old.get("words") == words
@@ -270,8 +275,9 @@ def _keep(
     result |= {"student": student, "assignment": name, "words": words, "hand_in": task.hand_in}
     result |= {"graded": datetime.now(UTC).isoformat(timespec="seconds")}
     result |= {"versions": {"python": platform.python_version(), "torch": torch.__version__}}
-    # The others were graded by the code as it was, so a whole run has to grade them again.
-    result |= {"work": task.work, "fingerprint": old["fingerprint"] if item else task.mark}
+    # The others were graded by the code as it was, so a whole run has to grade them again; also if
+    # that code comes back.
+    result |= {"work": task.work, "fingerprint": "" if item else task.mark}
     if failed:  # so that the next run tries again
         result |= {"work": "", "fingerprint": ""}
     write(room.result_path(name, student), json.dumps(result, indent=1))
@@ -288,6 +294,14 @@ def _keep(
         boxed=result["boxed"],
         versions=result["versions"],
     )
+    before = (
+        {item: row["points"] for item, row in old.get("items", {}).items()} if same_hand_in else {}
+    )
+    return [
+        f"{student}: {one} had {was:g} points, now {points[one]:g}"
+        for one, was in before.items()
+        if points.get(one, was) != was
+    ]
 
 
 def words_of(notebook: Any) -> str:

@@ -62,9 +62,11 @@ def answer_item(item, inputs, notebook):
     try:
         alarm(item["seconds"])
         for case in wire.decode(inputs):
-            with guard:
-                answer = run(notebook.namespace, case)
-            answers.append(wire.decode(wire.encode(answer)))
+            if case or not answers:  # without inputs there is one answer, as at home
+                with guard:
+                    answer = run(notebook.namespace, case)
+                kept = wire.decode(wire.encode(answer))
+            answers.append(kept)
     except OutOfTime as error:
         problem = str(error)
     except BaseException as error:

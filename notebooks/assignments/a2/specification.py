@@ -82,7 +82,7 @@ ITEMS = (
         calls.calls_cases,
         _calls_oracle,
         calls.calls_edges,
-        "Can one module be reached under two names?",
+        "Which nodes run a module, and is the key their name or their target, which may have dots?",
         "Two names may lead to one and the same module: compare the modules, not the names",
     ),
     _item(

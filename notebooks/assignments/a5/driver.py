@@ -45,7 +45,7 @@ def earned(accuracy, submitted_bytes):
     if not (accuracy >= TARGET_ACCURACY and submitted_bytes <= TARGET_BYTES):
         return 0.0
     better = min(1.0, (accuracy - TARGET_ACCURACY) / (FULL_ACCURACY - TARGET_ACCURACY))
-    # Each halving of the bytes is worth the same.
+    # Each saving of the same share of the bytes is worth the same.
     smaller = min(
         1.0, math.log(TARGET_BYTES / max(submitted_bytes, 1)) / math.log(TARGET_BYTES / FULL_BYTES)
     )
@@ -220,7 +220,7 @@ def score_network(expected, observed, submitted_bytes=None):
         code = saved_code_bytes()
         size = network_file().stat().st_size + len(FILE) + code
         at_home = f" ({code:,} of these bytes are code in {NOTEBOOK}, as you saved it last;"
-        at_home += " other files of your own will count, too)"
+        at_home += " other files of your own, and given cells that you changed, will count, too)"
     if not isinstance(observed, torch.Tensor) or observed.shape != expected.shape:
         return 0.0, "the network does not give one class for each image", {}
     accuracy = (observed == expected).double().mean().item()

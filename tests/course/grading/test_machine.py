@@ -9,6 +9,7 @@ import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock, patch
 
 import pytest
@@ -219,6 +220,11 @@ def test_a_mistyped_folder_makes_no_class(tmp_path, capsys):
     collecting = ["grade", "collect", "a1", "--new", *words[2:]]
     assert main(collecting) == 1 and (tmp_path / "typo" / "secret").exists()
     capsys.readouterr()
+    lost = tmp_path / "lost"
+    write(lost / "gradebook.db", "")
+    assert main(["grade", "release", "a1", "--new", "--folder", str(lost)]) == 1
+    assert "secret is missing: restore it" in capsys.readouterr().err
+    assert not (lost / "secret").exists()
     for odd in (["run", "--workers", "0"], ["similarity", "--threshold", "60"]):
         with pytest.raises(SystemExit):
             main(["grade", *odd, *words[2:]])
@@ -260,6 +266,11 @@ def test_collecting_says_whose_days_late_are_missing(room, capsys):
         assert main(["grade", "collect", "a2", "--folder", str(room.folder)]) == 0
         words = "ada: Canvas says late, but late_days_a2 in class_list.csv is empty"
         assert (words in capsys.readouterr().out) == said
+    write(room.folder / "class_list.csv", "student,id\nada,13\n")
+    for due, said in (("", False), ("[due]\na2 = 2020-01-31T23:59:00Z\n", True)):
+        room.settings.write_text(due)
+        assert main(["grade", "collect", "a2", "--folder", str(room.folder)]) == 0
+        assert ("late_days_a2 in class_list.csv is not there" in capsys.readouterr().out) == said
 
 
 def test_an_answers_file_is_gone_once_it_is_read_as_the_disk_is_small(a1, tmp_path, monkeypatch):
@@ -274,6 +285,21 @@ def test_an_answers_file_is_gone_once_it_is_read_as_the_disk_is_small(a1, tmp_pa
         item = {"name": "fold", "seconds": 5}
         assert answering.answer_in_child(item, b"", None, scratch) == b"answer"
     assert list(scratch.iterdir()) == []
+
+
+def test_an_exercise_without_inputs_is_answered_once_as_at_home(a1, tmp_path, monkeypatch):
+    job = tmp_path / "job"
+    job.mkdir()
+    Place(a1, Limits(), boxed=True).build(job, judge.NOBODY, {})
+    monkeypatch.syspath_prepend(job / "lib")  # as in the box
+    calls = iter([7.0])
+    notebook = SimpleNamespace(namespace={"restore": lambda: next(calls)})
+    item = {"exercise": "any", "function": "restore", "view": False, "forbidden": ()}
+    with patch.dict(sys.modules):
+        answering = importlib.import_module("inside.answering")
+        twice = judge.wire.encode([{}, {}])
+        found = answering.answer_item(item | {"seconds": 5}, twice, notebook)
+    assert judge.wire.decode(found)["answers"] == [7.0, 7.0]
 
 
 def test_a_bubblewrap_that_is_too_old_is_named_with_the_version_that_is_needed(

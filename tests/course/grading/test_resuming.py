@@ -107,9 +107,14 @@ def test_one_item_is_graded_again_and_the_marks_of_the_others_stay(
     marks = record.scores(room, "a1", "ada")
     assert marks["fold_conv"]["points"] == 7 and marks["padding_answer"]["points"] == 5
     assert room.result("a1", "ada")["items"].keys() == {item.name for item in a1.assignment.items}
+    monkeypatch.setattr(runner, "version", lambda name: "as before")
+    assert "up-to-date mark: 3." in runner.pending(room, a1)[0]  # a correction that is taken back
+    monkeypatch.setattr(runner, "version", lambda name: "corrected")
     waiting = runner.pending(room, a1)  # the other items, which only a whole run grades
     assert "up-to-date mark: 3." in waiting[0]
-    assert runner.run(room, a1) == {"graded": 3, "kept": 0} and len(graded[-1]) > 1
+    told = []
+    assert runner.run(room, a1, changed=told) == {"graded": 3, "kept": 0} and len(graded[-1]) > 1
+    assert told == ["ada: fold_conv had 7 points, now 1"]
     assert record.scores(room, "a1", "ada")["fold_conv"]["points"] == 1 and (
         runner.pending(room, a1) == []
     )

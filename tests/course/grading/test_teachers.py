@@ -245,7 +245,8 @@ def test_a_gradebook_that_was_lost_is_named_with_what_to_run(graded, a1):
     write(graded.result_path("a1", "ben"), '{"boxed": true}')
     for _ in range(2):  # it lacks a student, then it is gone
         with pytest.raises(
-            RuntimeError, match=r"gradebook\.db holds nothing of ben's a1.*`grade run a1`"
+            RuntimeError,
+            match=r"db holds nothing of ben's a1.*delete results/a1/ben\.json, `grade run",
         ):
             record.scores(graded, "a1", "ben")
         graded.gradebook.unlink(missing_ok=True)
