@@ -120,6 +120,13 @@ EDITS = {
 }
 
 
+# What is made of these holds no trace of the edit, or holds it in full.
+STILL_SAVED = {
+    *("norm becomes Identity", "norm.eps = 0.5", "mean.output_size = (1, 1)"),
+    *("a hook on all", "a hook on norm", "a lazy tensor"),
+}
+
+
 def edited(name):
     net = network()
     EDITS[name][1](net)
@@ -147,12 +154,15 @@ def test_an_edited_network_is_refused_or_saved_as_it_is(name, tmp_path):
     with pytest.raises(ModelError) as caught:
         models.save(net, file)
     assert EDITS[name][0] in str(caught.value) and "declare_builder" in str(caught.value)
+    saved = 0
     for made in stages(net, x):
         try:
             models.save(made, file)
         except ModelError:
             continue
+        saved += 1
         assert torch.equal(models.load(file, network)(x), made(x))
+    assert (saved > 0) == (name in STILL_SAVED)
 
 
 @pytest.mark.parametrize("name", EDITS)
@@ -410,15 +420,22 @@ def test_of_a_wrapper_the_network_inside_is_saved(wrap, tmp_path):
         models.save(wrap(net), tmp_path / "m.safetensors")
 
 
-def test_saving_is_quick_and_leaves_random_numbers_alone(tmp_path):
-    model = models.mobilenet_v2().eval()
-    state = torch.get_rng_state()
-    taken = []
+def quickest(work):
+    """The least processor time of three calls."""
+    times = []
     for _ in range(3):
         before = time.process_time()
-        models.save(model, tmp_path / "m.safetensors")
-        taken.append(time.process_time() - before)
-    assert min(taken) < 0.5
+        work()
+        times.append(time.process_time() - before)
+    return min(times)
+
+
+def test_saving_is_quick_and_leaves_random_numbers_alone(tmp_path):
+    building = quickest(models.mobilenet_v2)
+    model = models.mobilenet_v2().eval()
+    state = torch.get_rng_state()
+    saving = quickest(lambda: models.save(model, tmp_path / "m.safetensors"))
+    assert saving < 20 * building  # on whatever machine
     assert torch.equal(state, torch.get_rng_state())
 
 
