@@ -9,13 +9,14 @@ from pathlib import Path
 def write_atomically(path: Path, content: bytes | str) -> Path:
     """Write under a temporary name in the same folder, then move into place."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    target = Path(os.path.realpath(path))  # a link stays, and what it leads to is replaced
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        move(part, path)
+        move(part, target)
     except OSError as problem:  # for a full disk the system names no file
         raise OSError(problem.errno, problem.strerror or str(problem), str(path)) from problem
     finally:

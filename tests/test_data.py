@@ -159,6 +159,14 @@ def test_windows_alone_waits_for_a_virus_scanner_that_holds_a_new_file(monkeypat
     assert (held.call_count, waited) == (4, [0.1, 0.5])
 
 
+def test_a_link_is_followed_when_a_file_is_written(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert files.write_atomically(tmp_path / "link", "new") == tmp_path / "link"
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_text() == "new"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_split_is_fixed_and_has_no_overlap():
     cifar = load_cifar10("sample")
     first, second = cifar.split(), cifar.split()

@@ -65,6 +65,19 @@ def channel_axis(layer: nn.Module, dimensions: int) -> int:
     return dimensions - 1 - (0 if isinstance(layer, nn.Linear) else len(layer.kernel_size))
 
 
+def padding_of(layer: nn.Module) -> list[int]:
+    """What a convolution adds before and after each axis, from the last axis on, as `F.pad` takes
+    it. PyTorch's own list of these numbers is as old as the layer: where zeros are added in plain
+    numbers, it doesn't follow a change of `padding`.
+    """
+    if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
+        return layer._reversed_padding_repeated_twice
+    sides = layer.padding
+    if isinstance(sides, int):
+        sides = [sides] * len(layer.kernel_size)
+    return [side for side in reversed(sides) for _ in range(2)]
+
+
 def rank(node: fx.Node) -> int | None:
     """The number of dimensions of a node's value; None if it is not known, or is no tensor."""
     value = node.meta.get("val")

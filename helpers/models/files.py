@@ -107,8 +107,13 @@ def load(path: str | Path, factory: str | Callable[..., nn.Module] | None = None
     # No network that fits into such a file, even at 2 bits a weight, had more.
     limit = max(MOST_NUMBERS, 16 * Path(path).stat().st_size)
     tensors = load_file(path)
-    model = in_precision_of(tensors, structure(spec, path, factory, limit))
-    put_tensors(model, tensors, path, "its own specification")
+    try:
+        model = in_precision_of(tensors, structure(spec, path, factory, limit))
+        put_tensors(model, tensors, path, "its own specification")
+    except ModelError:
+        raise
+    except ValueError as error:  # of a quantized network, with scales that none has
+        raise ModelError(f"{path} is damaged: {error}") from error
     model.spec = replace(spec, make=factory if callable(factory) else None)
     # Ours were trained on CIFAR-10; another network may not say.
     if spec.normalization or spec.builder in OURS:
@@ -120,7 +125,10 @@ def in_precision_of(tensors: dict[str, torch.Tensor], model: nn.Module) -> nn.Mo
     """The model in the one precision of all these tensors: no step records `model.half()`."""
     dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     made = {tensor.dtype for tensor in model.state_dict().values() if tensor.is_floating_point()}
-    return model.to(*dtypes) if len(dtypes) == 1 and dtypes != made else model
+    if len(dtypes) != 1 or dtypes == made:
+        return model
+    (dtype,) = dtypes  # as `model.half()` does it, complex tensors stay
+    return model._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
 
 
 def structure(

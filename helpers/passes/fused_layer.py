@@ -23,6 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from helpers.graphs.errors import Declined
+from helpers.graphs.layers import padding_of
 from helpers.graphs.operations import OPERATIONS, by_name, operation
 
 mkldnn = torch.ops.mkldnn
@@ -223,7 +224,7 @@ def _geometry(layer: nn.Module) -> tuple[Any, ...]:
     mode = layer.padding_mode
     if mode != "zeros":
         raise Declined(f"it pads with padding_mode={mode!r}, and the kernels pad with zeros")
-    sides = layer._reversed_padding_repeated_twice[::-1]
+    sides = padding_of(layer)[::-1]
     if sides[::2] != sides[1::2]:
         raise Declined("it pads left and right by different amounts ('same' with an even kernel)")
     return layer.stride, tuple(sides[::2]), layer.dilation, layer.groups

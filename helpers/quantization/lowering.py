@@ -16,6 +16,7 @@ from torch import Tensor, fx, nn
 from helpers import passes
 from helpers.graphs.effects import nodes_in
 from helpers.graphs.errors import UnsupportedCase
+from helpers.graphs.layers import padding_of
 from helpers.graphs.operations import bare_name, called_module, is_in_place, operation
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.equalization import equalize
@@ -224,7 +225,7 @@ def _layer(layer):
     bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach().clone()
     if isinstance(layer, nn.Linear):
         return _op("linear", weight, bias)
-    both = layer._reversed_padding_repeated_twice  # numbers even for "same" and "valid"
+    both = padding_of(layer)
     padding = both[::-2]
     if padding != both[-2::-2] or (any(padding) and layer.padding_mode != "zeros"):
         # Not left to the comparison: the weights of a fresh network may all be 0.

@@ -98,19 +98,28 @@ def sensitivity_scan(plan: Plan, images: Tensor, recipe: Recipe) -> pd.DataFrame
     harm = dict.fromkeys(layers, 0.0)
     values: dict[str, Tensor] = {}
     for x in tqdm(images.split(BATCH), desc="sensitivity"):
-        answers = plan.run(x, values.__setitem__).log_softmax(1)
+        answers = log_probabilities(plan.run(x, values.__setitem__))
         for key, layer in layers.items():
             op = plan[key[0]]
             later = plan.ops[plan.ops.index(op) + 1 :]
             # From the rounded layer on: what comes before it is the same.
             scores = execute([quantized_op(op, layer), *later], values, PlanOp.run)
-            other = scores.log_softmax(1)
-            harm[key] += (answers.exp() * (answers - other)).sum().item() / len(images)
+            lost = answers.exp() * (answers - log_probabilities(scores))
+            # Of a class that is ruled out nothing is lost; in numbers, 0 times infinity.
+            lost = lost.where(answers > -math.inf, 0)
+            harm[key] += lost.sum().item() / len(images)
     table = [
         (name, bits, harm[name, bits], math.ceil(layer.codes.numel() * bits / 8))
         for (name, bits), layer in layers.items()
     ]
     return pd.DataFrame(table, columns=["layer", "bits", "divergence", "bytes"])
+
+
+def log_probabilities(scores: Tensor) -> Tensor:
+    """Of each class; a single score says yes or no, and stands against 0 as in the sigmoid."""
+    if scores.shape[1] == 1:
+        scores = torch.cat([scores, torch.zeros_like(scores)], dim=1)
+    return scores.log_softmax(1)
 
 
 def choose_bits(scan: pd.DataFrame, weight_bytes: int) -> dict[str, int]:

@@ -175,7 +175,7 @@ class QuantizedModel(nn.Module):
         def compute(op, *inputs):
             return getattr(self._by_name[op.name], self._mode)(*inputs)
 
-        codes = self.input.encode(x) if self.input.has_codes else x
+        codes = self.input.encode(x) if self.input.has_codes else x.float()
         y = execute(self.plan.ops, {INPUT: codes}, compute, watch)
         output = self.edges[self.plan.output]
         return y if output is None else output.dequantize(y)

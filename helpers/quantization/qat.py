@@ -24,7 +24,6 @@ import torch
 from torch import Tensor, nn
 
 from helpers import models, training
-from helpers.dataset import normalization_of
 from helpers.quantization.affine import SMALLEST_SCALE, Affine, QuantizationError, code_range
 from helpers.quantization.lowering import make_plan
 from helpers.quantization.model import QuantizedModel
@@ -72,10 +71,9 @@ class QatNetwork(nn.Module):
         recipe: Recipe,
     ) -> None:
         super().__init__()
-        self.input_normalization = normalization_of(model)
-        self.origin = SimpleNamespace(
-            spec=models.spec_of(model), input_normalization=self.input_normalization
-        )
+        self.origin = SimpleNamespace(spec=models.spec_of(model))
+        if hasattr(model, "input_normalization"):  # another takes that of its first images
+            self.input_normalization = model.input_normalization
         self.plan = plan
         self.recipe = recipe
         self.edges = edges
@@ -148,6 +146,8 @@ class QatNetwork(nn.Module):
             scale, weight, bias = (tensor.detach().cpu() for tensor in self._parameters_of(op))
             scale = scale.expand(len(weight))
             weights[op.name] = nearest(weight, scale, bias, self.recipe.bits_of(op.name))
+        if hasattr(self, "input_normalization"):
+            self.origin.input_normalization = self.input_normalization
         return QuantizedModel(self.origin, self.plan, edges, weights, self.recipe).cpu()
 
 

@@ -43,6 +43,7 @@ FEWEST_PLACES = 1 << 14
 PLACES_PER_INPUT = 64
 STEPS = 200
 LEARNING_RATE = 0.05
+TINY = torch.finfo(torch.float32).tiny
 DAMPING = 0.01  # noise, as a share of the mean variance: see `covariance`
 PENALTY = 0.05
 WARM_UP = 0.2  # the share of steps without penalty
@@ -170,7 +171,9 @@ def learn_rounding(op: PlanOp, layer: LayerWeights, cov: Tensor) -> LayerWeights
     weight = rows(op, op.weight.detach())
     scale = rows(op, per_row(layer.scale, layer.codes).expand_as(layer.codes))
     nearest = rows(op, layer.codes).float()
-    worst = output_error(weight, nearest * scale, cov).clamp(min=1e-12)
+    worst = output_error(weight, nearest * scale, cov)
+    # The error of a row that is exact is 0; against its signal, any other is large.
+    unit = worst.maximum(1e-12 * output_error(weight, 0 * weight, cov)).clamp(min=TINY)
     floor = torch.floor(weight / scale)
     share = ((weight / scale - floor + 0.1) / 1.2).clamp(0.01, 0.99)
     switch = torch.logit(share).requires_grad_()  # h(switch) begins at the exact weight
@@ -184,7 +187,7 @@ def learn_rounding(op: PlanOp, layer: LayerWeights, cov: Tensor) -> LayerWeights
         rounded = (floor + soft).clamp(*limits) * scale
         # The error's slope in V is 2 (V cov(y, y) - W cov(x, y)); given as a constant, backward()
         # needs no second matrix product.
-        slope = 2 * (rounded.detach() @ cov_yy - target) / worst
+        slope = 2 * (rounded.detach() @ cov_yy - target) / unit
         loss = (rounded * slope).sum()
         progress = (step / STEPS - WARM_UP) / (1 - WARM_UP)
         if progress > 0:

@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 import torch
@@ -90,6 +91,20 @@ def test_tensors_that_do_not_fit_are_named(change, message, tmp_path):
     change(tensors)
     save_file(tensors, path, header)
     with pytest.raises(ModelError, match=message):
+        models.load(path)
+
+
+@pytest.mark.parametrize("scale", [0.0, math.nan])
+def test_a_quantized_file_with_scales_that_none_has_is_damaged(scale, tmp_path):
+    model = quantization.quantize(models.tiny().eval(), torch.randn(8, 3, 32, 32))
+    path = models.save(model, tmp_path / "q.safetensors")
+    with safe_open(path, "pt") as file:
+        header, tensors = file.metadata(), load_file(path)
+    for name in tensors:
+        if name.endswith("out_scale"):
+            tensors[name] = torch.full_like(tensors[name], scale)
+    save_file(tensors, path, header)
+    with pytest.raises(ModelError, match=r"q\.safetensors is damaged: "):
         models.load(path)
 
 

@@ -124,6 +124,7 @@ EDITS = {
 STILL_SAVED = {
     *("norm becomes Identity", "norm.eps = 0.5", "mean.output_size = (1, 1)"),
     *("a hook on all", "a hook on norm", "a lazy tensor"),
+    "conv._reversed_padding_repeated_twice = (2, 2, 2, 2)",
 }
 
 
@@ -217,6 +218,24 @@ def test_what_makes_no_difference_is_saved(name, tmp_path):
     net = models.build(Counting).eval()
     HARMLESS[name](net)
     assert_saved(net, models.save(net, tmp_path / "m.safetensors"))
+
+
+class Turning(nn.Module):
+    """With complex numbers, as for rotary positions, which `half` leaves as they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+        self.register_buffer("turn", torch.full((4, 1, 1), 1j))
+
+    def forward(self, x):
+        return self.conv(x) * self.turn.imag.to(x.dtype)
+
+
+def test_in_half_precision_complex_numbers_stay_whole(tmp_path):
+    net = models.build(Turning).half().eval()
+    found = models.load(models.save(net, tmp_path / "m.safetensors"), Turning)
+    assert torch.equal(found.turn, net.turn) and found.conv.weight.dtype == torch.float16
 
 
 def test_an_int8_network_is_saved_in_each_mode(tmp_path):

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from helpers import data, models
+from helpers import data, models, passes
 from helpers.quantization import Recipe, make_plan, plan, quantize
 from helpers.quantization.lowering import IMAGES
 from helpers.quantization.plan import INPUT
@@ -153,6 +153,21 @@ def test_the_plan_knows_each_operation_and_computes_it(kind, call, layer):
     plan = plan_of(model, x)
     assert torch.allclose(plan.run(x), model(x), atol=1e-5)
     assert plan.ops[-1].kind == kind
+
+
+def widened():
+    """As one makes a dilated network of another: by its settings."""
+    layer = nn.Conv2d(4, 6, 3, padding=1)
+    layer.dilation, layer.padding = (2, 2), (2, 2)
+    return layer
+
+
+def test_a_padding_that_was_set_later_is_the_one_that_counts():
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 1), widened()).eval(), torch.randn(IMAGES, 3, 6, 6)
+    assert plan_of(model, x).ops[-1].kind == "conv"
+    fused, _ = passes.optimize(model, x, level="inference")
+    assert fused(x).shape == (IMAGES, 6, 6, 6)
+    torch.testing.assert_close(fused(x), model(x))
 
 
 def test_the_worked_example_of_the_plan_says_what_is_so():

@@ -1,5 +1,6 @@
 import copy
 import itertools
+import math
 
 import pandas as pd
 import pytest
@@ -53,6 +54,28 @@ def test_scan_measures_one_layer_at_a_time():
         assert scan.divergence[name, 3] == pytest.approx(harm, rel=1e-3)
         assert 0 <= scan.divergence[name, 8] < scan.divergence[name, 3]
         assert scan.bytes[name, 3] == -(-plan[name].weight.numel() * 3 // 8)
+
+
+class Sure(nn.Module):
+    """Whose last class is ruled out, or who says yes or no with one score."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.network, self.classes = small(), classes
+
+    def forward(self, x):
+        scores = self.network(x)
+        if self.classes == 1:
+            return scores[:, :1]
+        return torch.cat([scores[:, :-1], scores[:, -1:] - math.inf], 1)
+
+
+@pytest.mark.parametrize("classes", [1, 5])
+def test_one_score_and_a_class_that_is_ruled_out_have_a_harm(classes):
+    model, x = Sure(classes).eval(), images(20)
+    scan = sensitivity_scan(make_plan(model, (3, 9, 9), Recipe()), x, Recipe())
+    harm = scan.pivot_table(index="layer", columns="bits", values="divergence", dropna=False)
+    assert harm.notna().all(axis=None) and (harm[2] > harm[8]).all()
 
 
 def test_bits_are_chosen_with_images_as_the_network_takes_them(monkeypatch):

@@ -177,6 +177,13 @@ def test_another_precision_is_refused_before_it_changes_an_answer():
     assert torch.equal(copy.deepcopy(model)(x.half()), model(x.half().float()))
 
 
+def test_an_operation_in_float_takes_images_of_any_precision():
+    model = nn.Sequential(nn.ConvTranspose2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 1)).eval()
+    made, x = quantize(model, images(), Recipe(observer="minmax")), images(4)
+    for one in (x.half(), x.double()):
+        assert torch.equal(made(one), made(one.float()))
+
+
 def test_the_float_network_is_left_alone_and_close():
     model, x = small(), images(64)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

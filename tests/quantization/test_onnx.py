@@ -282,6 +282,15 @@ def test_a_layer_called_output_and_a_number_for_each_image_are_written_and_none_
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def flat_sum():
+    def forward(net, x):
+        flat = net.conv(x).relu().flatten(1)
+        return net.head(flat + net.fc(flat))
+
+    parts = {"conv": nn.Conv2d(3, 6, 3), "fc": nn.Linear(294, 294), "head": nn.Linear(294, 5)}
+    return Net(forward, **parts).eval()
+
+
 def rows(mean=False):
     """A mean straight into a linear layer, or linear layers on three dimensions."""
 
@@ -370,6 +379,8 @@ def odd():
             {"conv": (3, 3, 1, 1)},
         ),
         (rows, {"pads": (8, 4, 3, 3), "rows.0": (25, 16)}),
+        # A flattened map grows by whole channels, and what is added to it would not.
+        (flat_sum, {"conv": (6, 4, 3, 3), "fc": (294, 294)}),
     ],
 )
 def test_widths_are_rounded_up_where_they_may_be_and_no_output_changes(tmp_path, network, expected):

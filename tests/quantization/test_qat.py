@@ -67,6 +67,17 @@ def test_before_training_it_is_the_post_training_network(recipe):
         assert torch.allclose(same[name], tensor, rtol=1e-6), name
 
 
+@pytest.mark.parametrize("says", [False, True])
+def test_what_the_network_says_of_its_images_and_no_more_is_said_of_it(says):
+    model, other = small(), data.Normalization((0.1,) * 3, (0.2,) * 3)
+    if says:
+        model.input_normalization = other
+    network = prepare(model, images(), Recipe())
+    assert getattr(network, "input_normalization", None) == (other if says else None)
+    network.input_normalization = other
+    assert network.convert().input_normalization == other
+
+
 def test_a_network_with_one_scale_a_layer_is_trained():
     network = prepare(
         tiny_model().eval(), tiny_cifar().train_images[:16], Recipe(per_channel=False)

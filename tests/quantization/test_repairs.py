@@ -73,4 +73,12 @@ def test_it_gains_most_of_what_the_best_combination_gains_and_no_row_gets_worse(
             achieved + after.sum(),
         )
     assert best <= achieved
+    small = [1e-3 * x[0]]  # in which a tenth of a billionth is no small error
+    op = PlanOp("fc", "linear", (INPUT,), 1e-3 * op.weight, torch.zeros(3), shape=(3,))
+    layer, seen = encode_layer(op, Recipe(weight_bits=8)), covariance(op, small, small)
+    before, after = (
+        output_error(rows(op, op.weight), rows(op, one.decode()), seen)
+        for one in (layer, learn_rounding(op, layer, seen))
+    )
+    assert (after <= before).all() and after.sum() < 0.9 * before.sum()
     assert nearest - achieved > 0.5 * (nearest - best), "most of what can be gained is"

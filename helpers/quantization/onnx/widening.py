@@ -34,6 +34,14 @@ def _new_widths(plan, width, block):
     same = {op.name: _same_width(op, width) for op in plan.ops}
     together = plan.tied(lambda op: same[op.name] or ())
     rigid = [edge for op in plan.ops if same[op.name] is None for edge in (op.name, *op.inputs)]
+    # A flattened edge grows by whole channels, and what is added to it would not.
+    rigid += [
+        op.name
+        for op in plan.ops
+        if op.kind == "add"
+        and len(op.shape) == 1
+        and len({width[one] for one in together[op.name]}) > 1
+    ]
     fixed = {other for edge in (INPUT, plan.output, *rigid) for other in together[edge]}
     wide = dict(width)
     if all(op.kind == "conv" and same[op.name] == () for op in plan.readers(INPUT)):
