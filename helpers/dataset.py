@@ -182,7 +182,7 @@ def from_arrays(
             f"{name}: there are {len(train)} training and {len(test)} test images; both need some"
         )
     last = max((int(part.max()) for part in labels if len(part)), default=0)
-    classes = tuple(classes or map(str, range(last + 1)))
+    classes = tuple(map(str, range(last + 1)) if classes is None else classes)
     return Dataset(
         train,
         labels[0].long(),

@@ -89,6 +89,12 @@ def test_labels_of_another_form_are_refused(labels):
         data.Dataset(images, labels, images, labels, "made up")
 
 
+def test_classes_may_come_in_an_array():
+    images, labels = torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1])
+    found = data.from_arrays(images, labels, images, labels, classes=np.array(["cat", "dog"]))
+    assert found.classes == ("cat", "dog")
+
+
 @pytest.mark.parametrize("test", ["test", "val"])
 def test_folders_called_train_and_test_stay_apart(test, tmp_path):
     write_images(tmp_path, parts=("train",))

@@ -91,7 +91,8 @@ def snap_to_beta(off: torch.Tensor, norm: nn.Module, args: tuple, output: torch.
     are rounded to beta.
     """
     by_channel = output.transpose(0, 1)
-    beta = norm.bias.view(-1, *[1] * (output.dim() - 1))
+    beta = torch.zeros_like(norm.weight) if norm.bias is None else norm.bias
+    beta = beta.view(-1, *[1] * (output.dim() - 1))
     off &= ((by_channel - beta).abs() <= ROUNDING).flatten(1).all(1)
     by_channel[off] = beta[off]
 

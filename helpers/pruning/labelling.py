@@ -118,7 +118,10 @@ class Labelling:
                 self.pin(value.axes, why)
             elif isinstance(value, LabelledTensor):
                 stay = [axis for dim, axis in enumerate(value.axes) if dim not in keep]
-                value.axes = [None if axis is ... else axis for axis in value.axes]
+                value.axes = [
+                    None if axis is ... and dim not in keep else axis
+                    for dim, axis in enumerate(value.axes)
+                ]
                 self.pin(stay, why)
 
 

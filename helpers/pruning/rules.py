@@ -17,10 +17,11 @@ ELEMENTWISE = """
     sigmoid logsigmoid tanh tanhshrink softplus softsign hardtanh hardsigmoid hardswish
     dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout expand_as
     identity contiguous clone detach to float half double bfloat16 type_as eq ne lt le gt ge
+    zeros_like ones_like full_like masked_fill reciprocal sign sin cos erf
     torchvision.ops.stochastic_depth.stochastic_depth
 """
 POOLS = "max_pool{0}d avg_pool{0}d lp_pool{0}d adaptive_avg_pool{0}d adaptive_max_pool{0}d"
-PADDINGS = "zeropad{0}d reflectionpad{0}d replicationpad{0}d circularpad{0}d"
+PADDINGS = "zeropad{0}d constantpad{0}d reflectionpad{0}d replicationpad{0}d circularpad{0}d"
 OVER_SPACE = " ".join(f"{POOLS} {PADDINGS}".format(n) for n in (1, 2, 3))
 
 TABLE: dict[Rule, str] = {

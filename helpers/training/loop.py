@@ -170,8 +170,9 @@ class TrainingLoop:
                 f"the teacher gives scores of shape {tuple(taught.shape)}, the network"
                 f" {tuple(scores.shape)}: both must have the data's classes"
             )
-        wanted = F.log_softmax(taught / self.config.temperature, 1)
-        softened = F.log_softmax(scores / self.config.temperature, 1)
+        # A CPU's autocast leaves them in bfloat16, where near answers differ by rounding alone.
+        wanted = F.log_softmax(taught.float() / self.config.temperature, 1)
+        softened = F.log_softmax(scores.float() / self.config.temperature, 1)
         soft = (
             F.kl_div(softened, wanted, reduction="none", log_target=True).sum(1)
             * self.config.temperature**2

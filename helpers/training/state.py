@@ -45,8 +45,11 @@ class TrainingState:
         self.history: list[dict] = []  # a row for each epoch
         self.checkpoint = Path(checkpoint) if checkpoint else None
         self.handover = Path(handover) if handover else None
-        if self.checkpoint and self.checkpoint == self.handover:
-            raise TrainingError(f"{handover} cannot be checkpoint and hand-over: name two files")
+        rows = self.handover and self.handover.with_suffix(".csv")
+        written = [path for path in (self.checkpoint, self.handover, rows) if path]
+        if len({*written}) < len(written):
+            told = "name two files, a hand-over not .csv, for its rows are written there"
+            raise TrainingError(f"{handover} cannot be checkpoint and hand-over: {told}")
 
     @cached_property
     def settings(self) -> dict[str, Any]:

@@ -117,6 +117,15 @@ def test_what_is_constant(how):
     assert pruning.remove_dead_channels(model, EXAMPLE)[1] == removed
 
 
+def test_a_norm_without_a_bias_gives_nothing_for_a_channel_that_is_off():
+    norm = nn.BatchNorm2d(8, bias=False)
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), norm, nn.ReLU(), nn.Conv2d(8, 5, 3, 1, 1)).eval()
+    with torch.no_grad():
+        model[0].weight[1] = norm.running_var[1] = 0
+        norm.running_mean[1] = model[0].bias[1]
+    assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {"0": [1]}
+
+
 def test_a_network_may_refuse_larger_images_and_take_a_number():
     class Fixed(nn.Sequential):
         def forward(self, x, k):

@@ -232,6 +232,16 @@ PRUNABLE = {
         net(lambda s, x: s.b(s.a(x) * s.w), w=nn.Parameter(torch.randn(8, 1, 1))),
         {"a": 8},
     ),
+    "bare parameter, resized": (
+        net(
+            lambda s, x: s.b(s.a(x) + F.interpolate(s.w, size=(8, 8))),
+            w=nn.Parameter(torch.randn(1, 8, 4, 4)),
+        ),
+        {"a": 8},
+    ),
+    "zeros like it": (between(lambda y: torch.where(y > 0, y, torch.zeros_like(y))), {"a": 8}),
+    "filled by a mask": (between(lambda y: y.masked_fill(y < 0, 0.1)), {"a": 8}),
+    "constant padding": (chain(conv(3, 8), nn.ConstantPad2d(1, 0.5), conv(8, 5)), {"0": 8}),
     "permuted linear": (
         net(lambda s, x: s.b(F.gelu(s.a(x.permute(0, 2, 3, 1)))), **LINEAR),
         {"a": 9},

@@ -208,6 +208,21 @@ def test_distillation_loss_is_zero_when_student_and_teacher_agree():
     )
 
 
+def test_soft_targets_are_exact_under_autocast():
+    model, teacher = tiny_model().eval(), tiny_model().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.01)
+    config = Config(distill=1.0, temperature=4.0)
+    loop = TrainingLoop(model, tiny_cifar().split(), config, teacher=teacher)
+    x = torch.randn(8, 3, 32, 32)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found = loop.losses(x, torch.zeros(8, dtype=torch.long))
+        p, q = (F.log_softmax(one(x).float() / 4, 1) for one in (teacher, model))
+        expected = 16 * (p.exp() * (p - q)).sum(1)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+
+
 def test_muon_turns_the_filters_of_dense_convolutions_and_sgd_the_rest():
     loop = TrainingLoop(
         tiny_model(), tiny_cifar().split(), Config(muon=0.05, lr=0.0, batch_size=20, warmup=0.0)

@@ -156,6 +156,9 @@ def test_one_path_for_both_files_is_refused(tmp_path):
     loop = started(None).loop
     with pytest.raises(TrainingError, match="name two files"):
         TrainingState(loop, tmp_path / "s", str(tmp_path / "s"))
+    for checkpoint, handover in ((None, "run.csv"), ("run.csv", "run.safetensors")):
+        with pytest.raises(TrainingError, match=r"a hand-over not \.csv"):
+            TrainingState(loop, checkpoint, handover)
 
 
 def test_a_kill_while_writing_keeps_the_epoch_before(tmp_path, monkeypatch):
