@@ -19,10 +19,10 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_960,
-    "helpers/graphs": 12_370,
+    "helpers": 93_070,
+    "helpers/graphs": 12_390,
     "helpers/models": 5_840,
-    "helpers/passes": 10_550,
+    "helpers/passes": 10_650,
     "helpers/pruning": 14_120,
     "helpers/quantization": 20_810,
     "helpers/plots": 5_230,
@@ -35,7 +35,7 @@ BUDGETS = {
     "course/lessons": 6_610,
     "course/publish": 8_550,
     "course/reference": 11_700,
-    "tests": 236_580,
+    "tests": 237_030,
     "notebooks": 100_170,
 }
 TOKENS_A_LINE = 11

@@ -105,7 +105,9 @@ def bare_name(called: Any) -> str:
 def is_in_place(called: Any) -> bool:
     """Whether a function or method writes into its first argument, by its name: `add_`, `iadd`."""
     name = bare_name(called)
-    return called in WRITING or (name.endswith("_") and not name.endswith("__"))
+    # What a graph does to a tensor that forward makes, such as `zeros[0] = y`, is a call by name.
+    writes = called in WRITING or called in {f"__{one.__name__}__" for one in WRITING}
+    return writes or (name.endswith("_") and not name.endswith("__"))
 
 
 @functools.cache

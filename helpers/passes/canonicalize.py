@@ -206,7 +206,9 @@ def _scaled(node: fx.Node, first: Any, second: Any, alpha: float, editor: Editor
         return None
     if editor.storage.is_written(second):
         return None
-    return editor.put_tensor(tensor.detach() * alpha, before=node)
+    scaled = tensor.detach() * alpha
+    scaled = nn.Parameter(scaled) if tensor.requires_grad else scaled
+    return editor.put_tensor(scaled, before=node)
 
 
 def _read_result_instead(node: fx.Node) -> None:

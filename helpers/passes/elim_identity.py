@@ -17,7 +17,7 @@ from torch import fx, nn
 from torchvision.ops import stochastic_depth
 
 from helpers.graphs.editing import Editor, prefixes
-from helpers.graphs.effects import Storage, is_pure, setting
+from helpers.graphs.effects import Storage, is_fresh, is_pure, setting
 from helpers.graphs.errors import Declined
 from helpers.graphs.layers import why_not_ordinary
 from helpers.graphs.operations import called_module
@@ -65,7 +65,12 @@ class ElimIdentity(Pass):
 
 
 def _check_copy(copy: fx.Node, original: fx.Node, storage: Storage) -> None:
-    """Decline a copy if it matters whether a write reaches the copy or the original or both."""
+    """Decline a copy if it matters whether a write reaches the copy or the original or both, or in
+    which order the copy lies in memory.
+    """
+    reorders = copy.meta["val"].stride() != original.meta["val"].stride()
+    if reorders and not all(is_fresh(user) for user in copy.users):
+        raise Declined("it is a copy in another order of memory, which a view of it may need")
     if storage.is_written(copy) or storage.is_written(original):
         raise Declined("it is a copy, and the graph writes into it or into the original")
     original_is_seen = storage.is_returned(original) or storage.outlives_call(original)

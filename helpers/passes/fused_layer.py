@@ -106,8 +106,10 @@ class FusedLayer(nn.Module):
 
     def __init__(self, layer: nn.Module, activation: Activation | None = None):
         super().__init__()
-        self.register_parameter("weight", layer.weight)
-        self.register_parameter("bias", layer.bias)
+        for name, tensor in (("weight", layer.weight), ("bias", layer.bias)):
+            if tensor is not None and not isinstance(tensor, nn.Parameter):
+                tensor = nn.Parameter(tensor, requires_grad=False)  # a buffer: it is not trained
+            self.register_parameter(name, tensor)
         self.geometry = layer.geometry if isinstance(layer, FusedLayer) else _geometry(layer)
         self.activation = activation
         self.training = layer.training

@@ -429,6 +429,41 @@ def test_without_a_route_the_better_one_is_taken(build, tmp_path):
     assert not any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
 
 
+def written_into_zeros(m, x):
+    means = torch.zeros(4)
+    means[:3] = x.mean((0, 2, 3))
+    return m.fc(means)
+
+
+def written_into_a_map(m, x):
+    out = torch.zeros(2, 4, 8, 8)
+    out[:, :, 1:7, 1:7] = m.conv(x)
+    return F.relu(out)
+
+
+def a_part_times_one(m, x):
+    a, b = x.chunk(2, dim=-1)
+    return torch.relu((a * 1.0).view(x.size(0), -1)) + b.mean()
+
+
+@pytest.mark.parametrize("run", [written_into_zeros, written_into_a_map, a_part_times_one])
+def test_what_forward_writes_into_a_tensor_of_its_own_and_how_it_lies_in_memory_stays(run):
+    model, x = Net(run, conv=conv(), fc=nn.Linear(4, 2)).eval(), torch.randn(2, 3, 8, 8)
+    folded, _ = passes.optimize(model, x)
+    torch.testing.assert_close(folded(x + 1), model(x + 1))
+
+
+def test_a_filter_that_is_a_buffer_is_fused():
+    blur = nn.Conv2d(3, 3, 3, groups=3, bias=False)
+    kernel = blur.weight.detach()
+    del blur.weight
+    blur.register_buffer("weight", kernel)
+    model, x = nn.Sequential(blur, nn.ReLU()).eval(), torch.randn(2, 3, 8, 8)
+    fused, _ = passes.optimize(model, x, level="inference")
+    torch.testing.assert_close(fused(x), model(x))
+    assert not any(parameter.requires_grad for parameter in fused.parameters())
+
+
 def test_a_network_that_no_route_takes_is_refused_with_both_reasons_and_nothing_else(
     capsys, caplog
 ):

@@ -76,6 +76,12 @@ def test_one_tensor_in_two_layers_is_saved_once(tmp_path):
     torch.testing.assert_close(again(X), blurred()(X))
 
 
+def test_a_table_that_is_added_with_a_factor_still_trains():
+    model = Net(lambda m, x: torch.add(x, m.w, alpha=0.5), w=nn.Parameter(torch.randn(1, 4)))
+    folded, _ = optimize(model.eval(), torch.randn(5, 4))
+    assert [p.requires_grad for p in folded.parameters()] == [True]
+
+
 def test_what_was_frozen_stays_frozen_and_what_trained_trains():
     model = Net(
         lambda m, x: F.linear(x @ m.w, m.v * 0.5),
