@@ -44,6 +44,15 @@ def sweep(tmp_path, monkeypatch):
     return made, kinds, tmp_path / "journal"
 
 
+def test_on_windows_where_the_parent_is_no_runner_a_job_goes_on(monkeypatch):
+    ended = []
+    monkeypatch.setattr(work.os, "_exit", ended.append)
+    work.end_with(0)
+    monkeypatch.setattr(work.os, "name", "nt")
+    work.end_with(0)
+    assert ended == [1]
+
+
 def journal(path):
     return {
         name: (start, end) for name, start, end in map(json.loads, path.read_text().splitlines())
