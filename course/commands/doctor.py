@@ -87,8 +87,9 @@ def place() -> Iterator[Finding]:
         return
     found = importlib.metadata.distributions(name=COURSE)  # this folder's own egg-info, too
     for told in filter(None, (one.read_text("direct_url.json") for one in found)):
-        folder = Path(url2pathname(urlsplit(json.loads(told)["url"]).path)).resolve()
-        same = folder == hosted.REPOSITORY.resolve()
+        address = urlsplit(json.loads(told)["url"])
+        folder = Path(url2pathname(address.path)).resolve()
+        same = address.scheme != "file" or folder == hosted.REPOSITORY.resolve()
         yield Finding(same, f"installed from {folder}", f"this is {hosted.REPOSITORY}: {ANEW}")
 
 
