@@ -19,12 +19,12 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 93_070,
-    "helpers/graphs": 12_390,
+    "helpers": 93_270,
+    "helpers/graphs": 12_540,
     "helpers/models": 5_840,
-    "helpers/passes": 10_650,
+    "helpers/passes": 10_680,
     "helpers/pruning": 14_120,
-    "helpers/quantization": 20_810,
+    "helpers/quantization": 20_830,
     "helpers/plots": 5_230,
     "helpers/training": 7_430,
     "helpers/checks": 5_360,
@@ -35,7 +35,7 @@ BUDGETS = {
     "course/lessons": 6_610,
     "course/publish": 8_550,
     "course/reference": 11_700,
-    "tests": 237_080,
+    "tests": 237_530,
     "notebooks": 100_170,
 }
 TOKENS_A_LINE = 11

@@ -15,6 +15,7 @@ function or module that is not known to be torch's own may do anything.
 import functools
 import inspect
 from collections.abc import Mapping
+from numbers import Number
 from typing import Any
 
 import torch
@@ -52,8 +53,14 @@ HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backwa
 
 
 def is_torch(node: fx.Node) -> bool:
-    """Whether a function or method node calls something of torch, or an operator of Python."""
-    return node.op == "call_method" or is_torch_function(node.target)
+    """Whether a function or method node calls something of torch, or an operator of Python.
+
+    A method of a list, or of an object that the caller hands in, may do anything.
+    """
+    if node.op != "call_method":
+        return is_torch_function(node.target)
+    owner = getattr(node.args[0], "meta", {}).get("val")
+    return owner is None or isinstance(owner, (torch.Tensor, tuple, Number, str))
 
 
 def has_hooks(called: Any) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, is_tensor_method_or_property
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -134,8 +134,11 @@ class RecordRandom(TorchFunctionMode):
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        if draws(getattr(function, "__name__", "")):
-            return self._tracer.create_proxy("call_function", function, args, kwargs or {})
+        name = getattr(function, "__name__", "")
+        if draws(name):
+            is_method = is_tensor_method_or_property(function)
+            call = ("call_method", name) if is_method else ("call_function", function)
+            return self._tracer.create_proxy(*call, args, kwargs or {})
         return function(*args, **(kwargs or {}))
 
 

@@ -148,6 +148,7 @@ def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) 
     recorder = Recorder(tuple(example_inputs), with_data=with_data)
     with torch.random.fork_rng(devices=[]):
         graph = recorder.record(own)
+    _copy_returned_constants(graph)
     for node, value in recorder.values.items():
         # A tensor that was reshaped in place later has two shapes: neither alone is right.
         if isinstance(value, torch.Tensor) and value.shape != node.meta["val"].shape:
@@ -157,6 +158,19 @@ def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) 
         if type(module) is nn.Module:  # a container that torch.fx made, in train mode
             module.training = False
     return graph_module
+
+
+def _copy_returned_constants(graph: fx.Graph) -> None:
+    """A tensor that forward makes anew is a constant of the graph: the caller, who may write into
+    what is returned, gets a copy.
+    """
+    output = graph.output_node()
+    for node in output.all_input_nodes:
+        if node.op == "get_attr" and node.target.startswith("_tensor_constant"):
+            with graph.inserting_after(node):
+                copied = graph.call_method("clone", (node,))
+            copied.meta.update(node.meta)
+            output.replace_input_with(node, copied)
 
 
 def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) -> fx.GraphModule:

@@ -154,14 +154,15 @@ def _make_contiguous(node: fx.Node) -> None:
 
 
 def _is_channels_last(graph_module: fx.GraphModule) -> bool:
-    """Whether the images or weights of the network come in channels_last memory already."""
+    """Whether the images or filters of the network come in channels_last memory already."""
     inputs = [node.meta.get("val") for node in graph_module.graph.find_nodes(op="placeholder")]
+    layers = [part for part in graph_module.modules() if isinstance(part, FusedLayer)]
     return any(
         isinstance(value, torch.Tensor)
         and value.dim() == 4
         and not value.is_contiguous()
         and value.is_contiguous(memory_format=torch.channels_last)
-        for value in (*inputs, *graph_module.parameters())
+        for value in (*inputs, *(layer.weight for layer in layers))
     )
 
 

@@ -444,12 +444,14 @@ COUNTS_ON_IT = {
     "ravel, then written": written("ravel"),
     "stride": lambda m, x: (y := m.conv(x)).abs().sum() * y.stride(1),
     "is_contiguous": lambda m, x: (y := m.conv(x)).abs().sum() * y.is_contiguous(),
+    "a table in another order": lambda m, x: (m.conv(x) + m.table.permute(0, 3, 1, 2)).view(2, -1),
 }
 
 
 @pytest.mark.parametrize("what", COUNTS_ON_IT)
 def test_the_answers_stay_the_same_and_would_not_without_the_pass(what, monkeypatch):
-    model = with_conv(COUNTS_ON_IT[what])().eval()
+    table = lambda: nn.Parameter(torch.randn(1, 4, 4, 4))  # noqa: E731
+    model = with_conv(COUNTS_ON_IT[what], table=table)().eval()
     assert (
         Passer(["contiguity"]).run(trace(model, (IMAGE,))).changed == []
     )  # without a fused convolution

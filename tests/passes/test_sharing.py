@@ -119,6 +119,30 @@ def test_answers_may_be_a_dataclass_and_inputs_a_table_that_the_network_writes_i
     assert torch.equal(given["x"], X)
 
 
+def test_a_method_of_an_object_that_the_network_gets_may_do_anything():
+    class Store:
+        def remember(self, y):
+            self.last = y
+
+    def forward(m, x, store):
+        y = m.conv(x)
+        store.remember(y)
+        return y
+
+    store = Store()
+    optimized, _ = optimize(Net(forward, conv=nn.Conv2d(3, 4, 3)).eval(), (X, store))
+    store.last = None
+    assert optimized(X, store) is store.last
+
+
+def test_a_tensor_that_forward_makes_is_new_in_each_call():
+    network = Net(lambda m, x: (m.conv(x), torch.zeros(())), conv=nn.Conv2d(3, 4, 3)).eval()
+    for route in ("fx", "export"):
+        optimized, _ = optimize(network, X, route=route)
+        optimized(X)[1].add_(5)
+        assert optimized(X)[1] == 0
+
+
 def test_verification_compares_networks_that_draw_and_says_if_the_network_itself_fails(monkeypatch):
     with pytest.raises(RuntimeError, match="running_mean should contain 8 elements"):
         optimize(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(4)).eval(), X)

@@ -826,6 +826,14 @@ CLEAN_UP_CASES = [
         reason="a copy of exp",
     ),
     Case(
+        "random numbers in place",
+        alone(lambda m, x: x + torch.empty(3, 1, 1).normal_()),
+        verdict=DECLINE,
+        left=2,
+        reason="random",
+        routes=FX,
+    ),
+    Case(
         "random numbers",
         alone(lambda m, x: x + torch.rand(3, 1, 1)),
         verdict=DECLINE,

@@ -88,6 +88,19 @@ def test_weights_of_few_bits_take_few_bits_in_the_file_and_the_same_kernels(
     assert found["QLinearConv"] == 5 and "Cast" not in found
 
 
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_operations_in_float_are_written_for_the_opset_that_the_weights_ask_for(export, bits):
+    """From opset 20 on, a sampling mode that opset 18 calls bilinear is called linear."""
+
+    def sampled(m, x):
+        y = m.first(x)
+        return m.last(F.grid_sample(y, y[:, :2].movedim(1, -1).tanh(), align_corners=False))
+
+    layers = {"first": nn.Conv2d(3, 4, 1), "last": nn.Conv2d(4, 5, 1)}
+    quantized, _ = export(Recipe(weight_bits=bits), Net(sampled, **layers).eval())
+    assert quantized.float_layers != []
+
+
 def test_codes_in_the_file_are_the_models_own_and_uint8_where_they_could_saturate(export):
     model = small()
     with torch.no_grad():

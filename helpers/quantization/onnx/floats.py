@@ -61,7 +61,9 @@ class Floats(nn.Module):
         return tuple(operation(*islice(remaining, count)) for operation, count in pairs)
 
 
-def export_floats(steps: list[Step], shapes: dict[str, tuple[int, ...]]) -> torch.onnx.ONNXProgram:
+def export_floats(
+    steps: list[Step], shapes: dict[str, tuple[int, ...]], opset: int
+) -> torch.onnx.ONNXProgram:
     """What PyTorch's exporter makes of operations in float.
 
     Raises:
@@ -79,14 +81,14 @@ def export_floats(steps: list[Step], shapes: dict[str, tuple[int, ...]]) -> torc
                 program,
                 input_names=[*inputs],
                 output_names=[f"result of {name}" for name in names],
-                opset_version=OPSET,
+                opset_version=opset,
                 dynamo=True,
                 verbose=False,
             )
     except Exception as error:  # whatever it does not know
         if len(steps) > 1:
             for step in steps:
-                export_floats([step], shapes)
+                export_floats([step], shapes, opset)
         while error.__cause__:
             error = error.__cause__
         reason = " ".join(str(error).split())[:200]

@@ -23,6 +23,8 @@ ATTRIBUTES = {  # what ONNX calls the attributes of an operation
     "ceil_mode": "ceil_mode",
     "dim": "axis",
 }
+# In later opsets the operations that PyTorch's exporter writes are the same.
+LAST_CHANGE = 21
 # Integer types of few bits, narrowest first: bits, type, and the opset that brought it.
 # ONNX Runtime knows 2 bits since version 1.24.
 NARROW_TYPES = ((2, TensorProto.INT2, 25), (4, TensorProto.INT4, 21))
@@ -202,10 +204,12 @@ class Graph:
     max_pool = concat = reshape = copy_codes
 
     def add_floats(self, steps: list[Step], shapes: dict[str, tuple[int, ...]]) -> None:
-        """Take over what PyTorch's exporter writes of operations in float."""
+        """Take over what PyTorch's exporter writes of operations in float, for the opset of all
+        that is in the graph already.
+        """
         if not steps:
             return
-        program = export_floats(steps, shapes)
+        program = export_floats(steps, shapes, min(self.opset, LAST_CHANGE))
         exported = compose.add_prefix(program.model_proto, FLOAT).graph
         self.nodes.extend(exported.node)
         self.constants |= {constant.name: constant for constant in exported.initializer}

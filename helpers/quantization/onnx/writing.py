@@ -17,9 +17,9 @@ def content_of(model: QuantizedModel, block: int) -> bytes:
     more = sum(wide.input.op.shape) - sum(model.input.op.shape)  # channels of the image
     if more:
         graph.pad_input(more)
-    graph.add_floats([wide.step(name) for name in wide.float_layers], wide.plan.shapes)
     for step in wide.steps.values():
         getattr(graph, step.op.kind)(step)
+    graph.add_floats([wide.step(name) for name in wide.float_layers], wide.plan.shapes)
     last = wide.plan.ops[-1]
     output = graph.decoded(last.name, "output" if "output" not in graph.coded else "output.real")
     image = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["N", *model.input_shape])
