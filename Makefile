@@ -53,6 +53,7 @@ reference: $(READY)
 	$(PY) -m course.benchmarks.pruning_quality
 	$(PY) -m course.benchmarks.pruning_unstructured
 	$(PY) -m course.benchmarks.quantization
+	$(PY) -m course.benchmarks.peers
 	$(PY) -m course.benchmarks.speed
 	$(PY) -m course.benchmarks.deployed
 	$(PY) -m course results

@@ -19,24 +19,24 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 93_270,
+    "helpers": 93_360,
     "helpers/graphs": 12_540,
     "helpers/models": 5_840,
     "helpers/passes": 10_680,
     "helpers/pruning": 14_120,
     "helpers/quantization": 20_830,
     "helpers/plots": 5_230,
-    "helpers/training": 7_430,
-    "helpers/checks": 5_360,
-    "course": 96_900,
-    "course/benchmarks": 17_010,
-    "course/commands": 10_120,
+    "helpers/training": 7_440,
+    "helpers/checks": 5_440,
+    "course": 97_480,
+    "course/benchmarks": 17_430,
+    "course/commands": 10_140,
     "course/grading": 40_170,
     "course/lessons": 6_610,
-    "course/publish": 8_550,
-    "course/reference": 11_700,
-    "tests": 237_530,
-    "notebooks": 100_170,
+    "course/publish": 8_580,
+    "course/reference": 11_790,
+    "tests": 238_060,
+    "notebooks": 100_200,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100

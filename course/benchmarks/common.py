@@ -7,6 +7,7 @@ import hashlib
 import math
 import multiprocessing
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,13 @@ def described(doc: str) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+
+
+def need(parser: argparse.ArgumentParser, *packages: str) -> None:
+    """End before hours of work if a package is missing: the table would lack its rows."""
+    if missing := [name for name in packages if find_spec(name) is None]:
+        remedy = "pip install -e '.[rivals]' -c constraints.txt"
+        parser.error(f"{', '.join(missing)} not installed: {remedy}")
 
 
 def refuse_unknown(

@@ -17,7 +17,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from course.benchmarks.common import DENSE, KnownRows, described
+from course.benchmarks.common import DENSE, KnownRows, described, need
 from helpers import data, metrics, models, pruning, training
 
 EXAMPLE = torch.zeros(1, 3, 32, 32)
@@ -146,7 +146,9 @@ def result(
 
 
 def main() -> None:
-    described(__doc__).parse_args()
+    parser = described(__doc__)
+    parser.parse_args()
+    need(parser, "torch_pruning")
     cifar, dense = data.load_cifar10("local"), models.load(DENSE)
     table = KnownRows("pruning_quality", DENSE, share=SHARE)
     schedule = training.Config(lr=0.02, ema=0.99)

@@ -4,13 +4,12 @@ for several calibration draws.
     python -m course.benchmarks.quantization
 
 Rows go to data/results/quantization_accuracy.csv as soon as they are known, and a row that is
-there, for the same bytes of the checkpoint, is not computed again. torchao and nncf are compared
-with where they are installed (pip install -e '.[rivals]').
+there, for the same bytes of the checkpoint, is not computed again. torchao and nncf come with
+pip install -e '.[rivals]'.
 """
 
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,7 +17,7 @@ import torch
 from torch import nn
 
 from course.benchmarks import quantization_rivals as rivals
-from course.benchmarks.common import DENSE, KnownRows, described
+from course.benchmarks.common import DENSE, KnownRows, described, need
 from helpers import data, models, quantization
 
 CALIBRATION, BATCH, DRAWS = 1024, 250, 3
@@ -27,7 +26,9 @@ Way = Callable[[], Callable[[torch.Tensor], torch.Tensor]]
 
 
 def main() -> None:
-    described(__doc__).parse_args()
+    parser = described(__doc__)
+    parser.parse_args()
+    need(parser, "torchao", "nncf", "openvino")
     model, cifar = models.load(DENSE).eval(), data.load_cifar10("local")
     table = KnownRows("quantization_accuracy", DENSE, images=len(cifar.test_images))
     for draw in range(DRAWS):
@@ -74,10 +75,8 @@ def compared(model: nn.Module, images: torch.Tensor) -> dict[str, Way]:
         for method in ("MinMax", "Entropy", "Percentile")
     }
     ways["PyTorch FX"] = partial(rivals.pytorch_fx, model, images)
-    if find_spec("torchao"):
-        ways["PyTorch PT2E"] = partial(rivals.pytorch_pt2e, model, images)
-    if find_spec("nncf"):
-        ways["OpenVINO NNCF"] = openvino_nncf
+    ways["PyTorch PT2E"] = partial(rivals.pytorch_pt2e, model, images)
+    ways["OpenVINO NNCF"] = openvino_nncf
     return ways
 
 

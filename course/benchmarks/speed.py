@@ -4,11 +4,12 @@ for 128.
     python -m course.benchmarks.speed
 
 PyTorch as it comes (eager, channels_last), this course's fused float network and int8 kernels, ONNX
-Runtime in float32 and int8, and OpenVINO where it is installed (pip install -e '.[rivals]'), both
+Runtime in float32 and int8, and OpenVINO (pip install -e '.[rivals]'), both
 from the files that this course exports; "its own" is the int8 file that the engine's own quantizer
 makes of the same network (OpenVINO's is NNCF). Each engine has a process of its own for each
 network, because thread pools that spin spoil each other's times. Each keeps the memory that it
-freed. In each round everybody has a turn, in drawn order. Times depend on the structure of a
+freed. Networks take turns of two rounds each, in drawn order; in each round every engine has a
+turn, in drawn order. Times depend on the structure of a
 network and not on its weights, so those are drawn. The rows go to data/results/speed.csv.
 """
 
@@ -28,7 +29,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from course.benchmarks.common import Worker, described
+from course.benchmarks.common import Worker, described, need
 from course.reference.measuring import float_structure
 from course.reference.table import SPEED, load
 from helpers import metrics, models, passes, quantization
@@ -38,7 +39,7 @@ from helpers.provenance import provenance
 
 BATCHES = (1, 128)
 SECONDS_PER_TURN, PAUSE_SECONDS = 0.2, 0.02
-PASSES, ROUNDS = 2, 8  # through all networks; in each of them
+PASSES, ROUNDS = 8, 2  # through all networks, in drawn order; in each of them
 THREADS = 2
 CALIBRATION = 128  # ONNX Runtime takes two batches of 64 at a time
 THEIRS = (".static.onnx", ".xml")  # ONNX Runtime's own quantizer, OpenVINO's
@@ -115,7 +116,7 @@ def onnx_runtime(path: Path, x: Tensor, threads: int) -> Callable[[], object]:
 def openvino(path: Path, x: Tensor, threads: int) -> Callable[[], object]:
     from course.benchmarks.quantization_rivals import run_openvino
 
-    return partial(run_openvino(path, threads), x)
+    return partial(run_openvino(path, threads, x.shape), x)
 
 
 ENGINES: dict[str, Callable[[Forms, Tensor, int], Callable[[], object]]] = {
@@ -130,11 +131,6 @@ ENGINES: dict[str, Callable[[Forms, Tensor, int], Callable[[], object]]] = {
     "OpenVINO float32": lambda form, x, threads: openvino(form.float_file, x, threads),
     "OpenVINO int8": lambda form, x, threads: openvino(form.int8_file, x, threads),
     "OpenVINO int8, its own": lambda form, x, threads: openvino(form.theirs[".xml"], x, threads),
-}
-NEEDS = {
-    "OpenVINO int8, its own": "nncf",
-    "OpenVINO int8": "openvino",
-    "OpenVINO float32": "openvino",
 }
 
 
@@ -164,14 +160,14 @@ def contestant(engine: str, form: Forms, threads: int) -> Callable[[int], float]
     return turn
 
 
-def turns_of(name: str, form: Forms, engines: list[str]) -> list[tuple]:
-    """All turns of all engines with one network."""
+def turns_of(name: str, form: Forms, engines: list[str], draw: random.Random) -> list[tuple]:
+    """The turns of all engines with one network in one pass."""
     workers = {}
     for engine in engines:
         workers[engine] = Worker(contestant, engine, form, THREADS)
         for batch in BATCHES:  # workers start one by one, outside the timed turns
             workers[engine].ask(batch)
-    places, draw = list(itertools.product(engines, BATCHES)), random.Random(0)
+    places = list(itertools.product(engines, BATCHES))
     # In another order each time: what disturbs the machine hits all alike.
     order = [place for _ in range(ROUNDS) for place in draw.sample(places, len(places))]
     turns = [(name, engine, batch, workers[engine].ask(batch)) for engine, batch in order]
@@ -185,9 +181,12 @@ def measured(networks: dict[str, nn.Module], engines: list[str]) -> pd.DataFrame
     turns = []
     with tempfile.TemporaryDirectory() as folder:
         ready = {name: forms(name, network, Path(folder)) for name, network in networks.items()}
-        # One network after the other, and all again: memory does not hold processes for all.
-        for name in list(ready) * PASSES:
-            turns += turns_of(name, ready[name], engines)
+        # One network after the other, for memory does not hold processes for all; eight times, so
+        # that a slow minute of the machine does not hit one network alone.
+        draw = random.Random(0)
+        for _ in range(PASSES):
+            for name in draw.sample([*ready], len(ready)):
+                turns += turns_of(name, ready[name], engines, draw)
     place = ["name", "engine", "batch"]
     by_place = pd.DataFrame(turns, columns=[*place, "ms"]).groupby(place).ms
     table = pd.DataFrame(
@@ -217,11 +216,13 @@ def save(table: pd.DataFrame, path: Path) -> None:
 
 
 def main() -> None:
-    described(__doc__).parse_args()
+    parser = described(__doc__)
+    parser.parse_args()
+    need(parser, "openvino", "nncf")
     torch.set_num_threads(1)  # workers are forked from here
     names = load().query("weight_bits == '32'").name
     networks = {name: float_structure(file_of(name)) for name in names}
-    table = measured(networks, [name for name in ENGINES if find_spec(NEEDS.get(name, "torch"))])
+    table = measured(networks, [*ENGINES])
     save(table, SPEED)
     print(
         table.pivot_table("median_ms", ["name", "engine"], "batch", sort=False).round(2).to_string()

@@ -52,7 +52,10 @@ from course.reference.tools import COUNTED
 from course.reference.tools import STEPS as SHOWN
 
 SECONDS, GIGABYTES = 120, 8
-NO_MEMORY = ("can't allocate memory", "failed to map segment")  # of a number, of a library
+# Of a number, of a library, of an ONNX file, in C++.
+NO_MEMORY = ("can't allocate memory", "failed to map segment", "Failed to serialize proto")
+NO_MEMORY += ("bad_alloc", "bad allocation")
+KILLED = (-signal.SIGKILL, -signal.SIGABRT)  # how a process ends that gets no more memory
 LONGEST = 3600  # seconds by the clock, for a process that hangs without computing
 COLUMNS = ("result", "reason", "inputs", "seconds", "foldable", "folded", "left", "decibels")
 COLUMNS += ("reference",)
@@ -138,6 +141,9 @@ def measured(package: str, name: str, steps: list[str]) -> Iterator[tuple[str, F
             found = worker.ask(step, seconds=LONGEST)
         except WorkerError as error:
             found = {"result": "crashed", "reason": kind(error)}
+            worker.process.join(1)
+            if worker.process.exitcode in KILLED:
+                found = {"result": "too large", "reason": f"more than {GIGABYTES} GB"}
         yield step, found
         if found["result"] in ("crashed", "too large"):
             worker.close()

@@ -57,14 +57,32 @@ def torch_pruning(model: nn.Module, inputs: tuple) -> Found:
     with torch.enable_grad():  # it follows the graph of gradients
         example = inputs if len(inputs) > 1 else inputs[0]
         pruner = tp.pruner.MagnitudePruner(small, example, importance=importance, **settings)
+        left: dict[tuple[str, int], list[int]] = {}  # of an axis, the channels not cut yet
         for group in pruner.step(interactive=True):
+            gone: dict[tuple[str, int], set[int]] = {}
             for dependency, channels in group:
                 name = names.get(id(dependency.target.module))
-                if "out_channels" in dependency.handler.__name__ and name:
-                    set_zero(masked, name, channels, dependency.target.pruning_dim)
+                if "out_channels" not in dependency.handler.__name__ or not name:
+                    continue
+                place = (name, dependency.target.pruning_dim)
+                # It counts among the channels that earlier groups have left.
+                old = left.setdefault(place, [*range(size_of(masked, *place))])
+                set_zero(masked, name, [old[channel] for channel in channels], place[1])
+                gone.setdefault(place, set()).update(channels)
+            for place, cut in gone.items():
+                left[place] = [old for i, old in enumerate(left[place]) if i not in cut]
             group.prune()
     check_alike(masked, small, inputs)
     return share_left(model, small)
+
+
+def size_of(model: nn.Module, name: str, dim: int) -> int:
+    """How many channels a parameter, or a layer or norm, has."""
+    tensors = dict(model.named_parameters())
+    if name in tensors:
+        return tensors[name].shape[dim]
+    held = (tensors.get(f"{name}.{part}") for part in ("weight", "bias"))
+    return next((len(tensor) for tensor in held if tensor is not None), 0)
 
 
 @torch.no_grad()

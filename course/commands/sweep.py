@@ -64,6 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
         say, here = partial(print, flush=True), nullcontext((Here(), 1))
         with cluster(arguments.scheduler) if arguments.scheduler else here as (pool, at_a_time):
             failed = reference.run(sweep, arguments.names, say, keep, pool, at_a_time)
+        if arguments.commit:
+            commits.commit(None, sweep)  # what could not be committed when it was finished
     finally:
         signal.signal(signal.SIGTERM, before)
     for name, why in failed.items():

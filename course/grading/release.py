@@ -14,8 +14,8 @@ from course.grading.handout import hand_out
 
 # Sources of assignments with their solutions, oracles and networks, and the code that grades them.
 NOT_FOR_STUDENTS = ("notebooks/assignments/", "course/grading/", "course/commands/grade.py",
-                    "tests/", ".ci/", "data/training/", "CONTRIBUTING.md", "Dockerfile",
-                    ".dockerignore")  # fmt: skip
+                    "tests/", ".ci/", "data/training/", "data/results/unfinished/",
+                    "CONTRIBUTING.md", "Dockerfile", ".dockerignore")  # fmt: skip
 
 # Lines of README and Makefile about what an edition does not hold, each with those that continue
 # it.
@@ -34,7 +34,7 @@ HAND_IN = (
 INSTEAD_OF_GIT = {  # what README and Makefile say, and what is so of a zip file
     r"git clone .*\ncd .*": "cd course",
     "`git clone` and ": "",
-    r"The address is the one that this page shows under \*Code\*. ": "",
+    r"`<address>` below is what this page shows under \*Code\*. ": "",
     "`git pull`": "unpack a newer zip file over this one",
     "After git pull": "After an update",
 }

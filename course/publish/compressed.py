@@ -3,6 +3,7 @@ make it again.
 """
 
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,10 +66,17 @@ def write(result: Compressed, dataset: Dataset, folder: Path) -> Path:
         dead(result.dead),
         not_cut(result.stages["dense"], images[:1], result.scope),
         "## Make it again",
-        f"```\ncd {shlex.quote(str(Path.cwd()))}\n{command(whole=True)}\n```",
+        again(),
         f"Load a stage with {loading(model)}.",
     ]
     return write_atomically(folder / "report.md", "\n\n".join(parts) + "\n")
+
+
+def again() -> str:
+    """The command that does all this again, if it was one."""
+    if getattr(sys.modules["__main__"], "__spec__", None) is None:  # not by `python -m`
+        return "Run the cell, or your own program, that called `pipeline.compress`."
+    return f"```\ncd {shlex.quote(str(Path.cwd()))}\n{command(whole=True)}\n```"
 
 
 def loading(model: nn.Module) -> str:

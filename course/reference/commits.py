@@ -1,6 +1,7 @@
 """What a sweep has finished, committed by git at once: the machine may go at any time."""
 
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from course.reference.jobs import Job, Sweep
@@ -22,10 +23,12 @@ def commit(job: Job | None, sweep: Sweep) -> None:
     """
     pages = []
     if job and sweep.results == RESULTS:
-        # Its chart asks for IPython, which a machine that only trains may lack.
-        from course.reference import readme
+        # Its chart asks for IPython. A machine that only trains may lack that, and leaves the pages
+        # to another.
+        with suppress(ImportError):
+            from course.reference import readme
 
-        pages = readme.write()
+            pages = readme.write()
     networks = [
         path for one in sweep.jobs.values() if one.ship and (path := sweep.network(one)).exists()
     ]

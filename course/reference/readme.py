@@ -32,7 +32,8 @@ BEGIN, END = (
     "<!-- results: written by `python -m course results` -->",
     "<!-- end of the results -->",
 )
-BUSY = 4  # processes that want to run; two of them are the measured one
+# Above this median of interquartile range / median time, other work disturbed the measurement.
+UNSTEADY = 0.15
 PICTURE = """\
 <picture>
 <source media="(prefers-color-scheme: dark)" srcset="data/results/{dark}">
@@ -137,10 +138,11 @@ def block(table: pd.DataFrame) -> str:
         f" {speeds().device.iloc[0]}. ONNX Runtime computes with at least 8 bits, so fewer bits"
         " save space, not time"
     )
-    busy = (speeds().load > BUSY).any()
+    busy = (speeds().iqr_ms / speeds().median_ms).median() > UNSTEADY
     notes += " (measured on a machine that was busy with other work)." if busy else "."
     small = reference("tiny").set_index("stage").accuracy["dense"]
-    minutes = reference("tiny_training").seconds.sum() / 60
+    epochs = reference("tiny_training").groupby("image_size").seconds.agg(["median", "size"])
+    minutes = epochs.prod(axis=1).sum() / 60  # some epochs of the run were disturbed
     notes += (
         f" The small network of lesson 05 reaches {small:.1%} after {minutes:.0f} minutes of"
         " training on all images; in the lesson it trains for a few minutes, and reaches less."

@@ -48,6 +48,8 @@ def do_alone(job: Job, sweep: Sweep) -> None:
         dense or models.read_header(path)[1].get("key") == key
     ):  # only its row was missing
         evaluated = measuring.evaluate(measuring.in_integers(models.load(path)), cifar)
+        kept = models.read_header(path)[1].get("metrics", {}).get("cut_accuracy")
+        evaluated["cut_accuracy"] = kept
     else:
         evaluated = make(job, sweep, cifar, key)
     key = key_of(job, sweep, table.load(sweep.results)) if dense else key
@@ -86,6 +88,7 @@ def make(job: Job, sweep: Sweep, cifar: data.Dataset, key: str) -> dict[str, Any
     metrics = {"test_accuracy": evaluated["accuracy"], "test_images": evaluated["images"]}
     metrics |= {"test_interval": [evaluated["low"], evaluated["high"]]}
     metrics |= {"validation_accuracy": evaluated["validation_accuracy"]}
+    metrics |= {"cut_accuracy": evaluated.get("cut_accuracy")}
     models.save(reloaded, final, metrics=metrics, provenance=origin, key=key)
     size, budget = final.stat().st_size, job.settings.get("file_bytes")
     if budget is not None and size > budget:

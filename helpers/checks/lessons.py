@@ -9,6 +9,7 @@ notebooks fold away below the exercises.
 
 import ast
 import inspect
+import io
 import json
 import linecache
 import os
@@ -19,7 +20,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -108,11 +109,12 @@ class Lessons:
 
     def hint_for_mistake(self, item: Item, function: Callable) -> str | None:
         """The hint of the first known mistake that answers as the learner did."""
-        for mistake in item.mistakes:
-            code = changed_solution(self.solution(item.function), item.function, mistake)
-            mistaken = self.define(item.function, {item.function: code})
-            if same_mistake(item, function, mistaken):
-                return mistake.hint
+        with redirect_stdout(io.StringIO()):  # what an answer prints was printed by the check
+            for mistake in item.mistakes:
+                code = changed_solution(self.solution(item.function), item.function, mistake)
+                mistaken = self.define(item.function, {item.function: code})
+                if same_mistake(item, function, mistaken):
+                    return mistake.hint
         return None
 
     def keep(self, function: Callable) -> str:
@@ -121,10 +123,11 @@ class Lessons:
         """
         name = function.__name__
         try:
-            blocks = self.blocks() | {name: block_of(function)}
-            failure = self.spare.try_alone(name, blocks)
+            block = {name: block_of(function)}
+            failure = self.spare.try_alone(name, self.blocks() | block)
             if failure is None:
-                write_atomically(self.mine, self.text_of(blocks))
+                # Read again: another notebook may have kept an answer meanwhile.
+                write_atomically(self.mine, self.text_of(self.blocks() | block))
                 return f" (kept in {self.mine.name} for later lessons)"
         except (OSError, ValueError) as problem:  # a locked folder, no source, no UTF-8
             failure = problem
@@ -143,11 +146,13 @@ class Lessons:
         """
         code = blocks.get(name) or self.solution(name)
         try:
-            used = names_in(ast.parse(code)) & self.items.keys() - {name}
+            tree = ast.parse(code)
         except SyntaxError as problem:
             raise NotRightYet(
                 f"{name} in {self.mine}: {problem}; correct it there, or delete its block"
             ) from None
+        own = {part.name for part in tree.body if isinstance(part, ast.FunctionDef)} | {name}
+        used = names_in(tree) & self.items.keys() - own
         names = GIVEN | {other: self.define(other, blocks) for other in sorted(used)}
         file = f"<{name}>"
         exec(compile(code, file, "exec"), names)
@@ -175,7 +180,8 @@ def load(file: Path) -> tuple[Item, ...]:
 def folded_code(folder: Path) -> list[str]:
     """The code in the texts of the notebooks."""
     code = []
-    for path in sorted(folder.glob("[0-9]*.ipynb")):
+    # The new version of a lesson that was changed lies beside it, and fits the exercises.
+    for path in sorted(folder.glob("[0-9]*.ipynb"), key=lambda path: ".new" not in path.suffixes):
         for cell in json.loads(path.read_text("utf-8"))["cells"]:
             if cell["cell_type"] == "markdown":
                 code += re.findall(r"```python\n(.*?)```", "".join(cell["source"]), re.S)

@@ -181,9 +181,11 @@ def combine(item: Item, verdicts: list[Verdict]) -> Verdict:
 
 
 def copy_tree(tree: Tree) -> Tree:
-    """Copy a tree of plain data: tensors are cloned and detached, tuples become lists."""
+    """Copy a tree of plain data; tensors are cloned and detached."""
     if isinstance(tree, dict):
         return {key: copy_tree(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
+    if isinstance(tree, list):
         return [copy_tree(value) for value in tree]
+    if isinstance(tree, tuple):
+        return tuple(copy_tree(value) for value in tree)
     return tree.detach().clone() if isinstance(tree, torch.Tensor) else tree

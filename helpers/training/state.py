@@ -53,8 +53,8 @@ class TrainingState:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """All that the outcome of a run depends on. Tensors are represented by digests; that of the
-        starting weights is left out if `start` is not given.
+        """All that the outcome of a run depends on, so not `compile`. Tensors are represented by
+        digests; that of the starting weights is left out if `start` is not given.
         """
         loop = self.loop
         images = digest([loop.images, loop.labels])
@@ -67,6 +67,7 @@ class TrainingState:
             "normalization": repr(loop.normalization),
             "network": hashlib.sha256(layers.encode()).hexdigest()[:16],
         }
+        del settings["compile"]
         if self.start:
             settings["starting weights"] = self.start
         return settings

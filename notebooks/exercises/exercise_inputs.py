@@ -30,10 +30,8 @@ def statistics(rng: torch.Generator, channels: int) -> dict[str, torch.Tensor | 
 
 def layer_of(answer: object) -> tuple[torch.Tensor, torch.Tensor]:
     """The weights and the bias of an answer, in float64; says in words what came instead."""
-    if not isinstance(answer, list) or [isinstance(part, torch.Tensor) for part in answer] != [
-        True,
-        True,
-    ]:
+    parts = answer if isinstance(answer, list | tuple) else []
+    if [isinstance(part, torch.Tensor) for part in parts] != [True, True]:
         raise ValueError("return a tuple of two tensors, the weights and the bias")
     weight, bias = answer
     if bias.shape != weight.shape[:1]:

@@ -242,6 +242,7 @@ ITEMS = (
         "augment",
         augment_cases,
         augment_oracle,
+        tolerance=Tolerance(same_types=True),
         minutes=8,
         dots=2,
         nudge="Where in the padded image must the window start so that the picture moves down?",

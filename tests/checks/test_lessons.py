@@ -183,6 +183,41 @@ def test_a_second_answer_replaces_the_first_and_leaves_the_others(cell, folder, 
     assert text.startswith("import math  # mine\n")
 
 
+def test_what_another_notebook_keeps_meanwhile_stays(cell, folder, monkeypatch):
+    other = "# ---- total ----\n\ndef total():\n    return 1\n"
+
+    def busy(spare, name, blocks):
+        (folder / "mine.py").write_text(other)
+
+    monkeypatch.setattr(Spare, "try_alone", busy)
+    checks.check(cell(RIGHT))
+    assert list(checks.lessons().blocks()) == ["total", "output_size"]
+
+
+def test_answers_of_one_cell_that_use_one_another_are_kept(cell, folder, capsys):
+    cells = [*checks.lessons().items][:2]
+    first, second = (checks.lessons().solution(name) for name in cells)
+    source = f"{first}\n{second}\nuses = ({cells[0]}, {cells[1]})\n" + RIGHT * (
+        "output_size" not in cells
+    )
+    names = "import torch, math\nfrom torch import nn\nfrom torch.nn import functional as F\n"
+    checks.check(cell(names + source))
+    assert "(kept" in capsys.readouterr().out
+    (folder / "mine.py").write_text(
+        "".join(f"# ---- {name} ----\n\n{names}{source}\n" for name in cells)
+    )
+    assert checks.lessons().define(cells[1], checks.lessons().blocks())
+
+
+def test_the_second_try_prints_no_more_than_the_first(cell, capsys):
+    wrong = cell("\n".join(RIGHT.splitlines()[:2]) + "\n    print(size)\n    return size\n")
+    printed = []
+    for _ in range(2):
+        refusal(wrong)
+        printed.append(len(capsys.readouterr().out.splitlines()))
+    assert printed[1] == printed[0] > 0
+
+
 def test_an_empty_answer_is_no_error_and_hints_to_a_wrong_one_come_in_steps(cell, capsys):
     checks.check(
         cell("def output_size(size, kernel, stride, padding):\n    raise NotImplementedError")

@@ -134,6 +134,7 @@ ANSWERS = {
             ("new = copy.deepcopy(conv)", "new = nn.Conv2d(4, 4, 3, dtype=torch.float64)"),
             ("copy.deepcopy(conv)", "copy.deepcopy(conv); new.padding_mode = 'zeros'"),
             ("return new", "return nn.Sequential(conv, bn)"),
+            ("return new", "return new.float()"),
         ],
     },
 }

@@ -58,7 +58,10 @@ ANSWERS = {
         "base": BY_CASES,
     },
     "place_buffers": {
-        "right": [("return offsets", "return torch.tensor(offsets)")],
+        "right": [
+            ("return offsets", "return torch.tensor(offsets)"),
+            ("return offsets", "{b + (o,) for b, o in zip(buffers, offsets)}; return offsets"),
+        ],
         "wrong": [
             ("f <= last and first <= l", "True"),
             ("f <= last and first <= l", "f < last and first < l"),

@@ -77,6 +77,11 @@ ANSWERS = {
             "for _ in edges:\n"
             "    reach |= {e for s, e in edges if s in reach - group}\n"
             "return bool(reach & group)",
+            "edges, group = set(edges), set(group)\n"
+            "reach = {e for s, e in edges if s in group} - group\n"
+            "while more := {e for s, e in edges if s in reach - group} - reach:\n"
+            "    reach |= more\n"
+            "return any((s, e) in edges for s in reach - group for e in group)",
         ],
         "wrong": [
             CLOSURE.format(test=LEFT),

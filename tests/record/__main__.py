@@ -22,8 +22,11 @@ def renew(part: str, keys: list) -> None:
         part == "logits"
     ):  # what other machines computed stays as long as nothing changed on this one
         for name, old in load(part).items():
-            if name in found and old["sha256"].items() >= found[name]["sha256"].items():
-                found[name]["sha256"] = old["sha256"]
+            if name not in found or old["logits"] != found[name]["logits"]:
+                continue
+            both = old["sha256"] | found[name]["sha256"]
+            if both.items() >= old["sha256"].items():
+                found[name]["sha256"] = both
     write(FOLDER / f"{part}.json", found)
 
 

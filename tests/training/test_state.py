@@ -139,6 +139,13 @@ def test_another_run_is_refused(change, message, tmp_path):
     assert started(tmp_path / "s", **given).resume() == 1
 
 
+def test_a_machine_without_a_compiler_goes_on_with_what_one_with_a_compiler_began(tmp_path):
+    state = started(tmp_path / "s", dataclasses.replace(CONFIG, compile=True))
+    state.history.append({})
+    state.write(state.checkpoint, state.tensors())
+    assert started(tmp_path / "s").resume() == 1
+
+
 def test_a_setting_that_is_newer_than_the_file_had_its_default_and_a_damaged_file_is_named(
     tmp_path,
 ):

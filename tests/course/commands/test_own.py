@@ -3,7 +3,6 @@ lost.
 """
 
 import re
-from pathlib import Path
 
 import onnxruntime
 import pandas as pd
@@ -258,7 +257,7 @@ def test_stopped_after_fine_tuning_the_same_command_goes_on_and_has_not_lost_it(
         assert line.endswith("| 14 of 14 |")
     assert f"report: {tmp_path / 'report.md'}" in capsys.readouterr().out
     reasons = ("computed in integers", "| 8 | 7 | it is an output of the network |")
-    for told in (*reasons, f"## Make it again\n\n```\ncd {Path.cwd()}\n"):
+    for told in (*reasons, "## Make it again\n\n"):
         assert told in report, report
     after = models.load(tmp_path / "fine-tuned.safetensors", factory=FACTORY)
     assert all(

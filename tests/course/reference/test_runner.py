@@ -157,10 +157,21 @@ def test_a_file_above_its_budget_or_with_other_weights_than_those_measured_is_re
     with monkeypatch.context() as patched:
         patched.setattr(work.measuring, "weights_of", lambda path: next(hashes))
         assert_refused_twice(job, quick, "differs from the network that was measured")
-    for _ in range(2):  # the network is made; its file is there
-        # A row of an earlier network of this name, which was cut.
-        reference.put([{"name": "int8", "cut_accuracy": 0.3}], quick.results)
-        work.do(job, quick)
-        rows = reference.load(quick.results)
-        assert rows.name.to_list() == ["int8"] and rows.cut_accuracy.isna().all()
+    for cut in ({}, {"cut_accuracy": 0.25}):
+        quick.network(job).unlink(missing_ok=True)
+        monkeypatch.setattr(
+            work.measuring,
+            "evaluate",
+            lambda *words, cut=cut: found | {"validation_accuracy": 0.5} | cut,
+        )
+        for _ in range(2):  # the network is made; its file is there
+            # A row of an earlier network of this name, which was cut.
+            reference.put([{"name": "int8", "cut_accuracy": 0.3}], quick.results)
+            work.do(job, quick)
+            rows = reference.load(quick.results)
+            assert rows.name.to_list() == ["int8"]
+            assert rows.cut_accuracy.dropna().to_list() == [*cut.values()]
+            monkeypatch.setattr(
+                work.measuring, "evaluate", lambda *words: found | {"validation_accuracy": 0.5}
+            )
     assert not list(quick.checkpoints.glob("*.part"))

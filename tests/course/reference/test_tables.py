@@ -19,7 +19,7 @@ from course.benchmarks import (
     quantization,
     speed,
 )
-from course.benchmarks.common import KnownRows, origin
+from course.benchmarks.common import KnownRows, described, need, origin
 from course.reference import COLUMNS, headline, measuring, page, readme, standing
 from course.reference import table as tables
 from course.reference.chart import chart
@@ -98,6 +98,8 @@ def test_published_rows_are_never_measured_on_the_sample_and_a_network_without_a
 ):
     monkeypatch.setattr("sys.argv", ["benchmark"])
     monkeypatch.setattr(data, "load_cifar10", lambda source: {}[source])
+    for module in (pruning_quality, quantization):
+        monkeypatch.setattr(module, "need", lambda parser, *packages: None)
     for module in (deployed, peers, pruning_quality, pruning_unstructured, quantization):
         with pytest.raises(KeyError, match="'local'"):
             module.main()
@@ -105,6 +107,13 @@ def test_published_rows_are_never_measured_on_the_sample_and_a_network_without_a
         SystemExit, match="no file of huge: make one, python -m course sweep reference huge"
     ):
         speed.file_of("huge")
+
+
+def test_a_comparison_without_the_other_tools_ends_before_it_begins(capsys):
+    need(described("Times."), "torch")
+    with pytest.raises(SystemExit):
+        need(described("Times."), "torch", "no_such_tool")
+    assert "no_such_tool not installed: pip install -e '.[rivals]'" in capsys.readouterr().err
 
 
 def test_published_numbers_have_a_source_and_its_words():
