@@ -182,7 +182,9 @@ def _collect(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> I
     late = [
         s
         for s in students
-        if rules.days_late(name, collect.arrival(room, name, s), *people[s].lateness(name))
+        if rules.days_late(
+            name, collect.arrival(room, name, s), *collect.lateness(room, name, s, people[s])
+        )
     ]
     who = f" ({', '.join(late[:10])}{', ...' * (len(late) > 10)})" * bool(late)
     yield (

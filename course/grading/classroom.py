@@ -106,9 +106,9 @@ class Classroom:
     def open(cls, folder: str | Path = DEFAULT) -> "Classroom":
         """Open a class folder; make it, with settings and a secret, if it is not there yet."""
         room = cls(Path(folder).resolve())
-        if re.search("[?%]", str(room.folder)):
+        if re.search("[?%[]", str(room.folder)):
             raise ClassroomError(
-                f"{room.folder}: a gradebook cannot lie below a name with ? or %; choose another"
+                f"{room.folder}: a gradebook cannot lie below a name with ?, % or [; choose another"
                 " --folder"
             )
         # Marks and hand-ins are for nobody else's eyes. A folder that is there may be shared.

@@ -17,7 +17,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from course.grading import machine, roster
-from course.grading.classroom import Classroom, NotReadyError, write, write_table
+from course.grading.classroom import (
+    Classroom,
+    ClassroomError,
+    NotReadyError,
+    write,
+    write_table,
+)
 from course.grading.handed_in import (
     NOT_HANDED_IN,
     OF_SEVERAL,
@@ -30,6 +36,7 @@ from course.grading.handed_in import (
     shown,
 )
 
+IN_TIME, LATE = "in-time", "late"  # as Canvas says it
 GRADESCOPES_LIST = "submission_metadata.yml"  # lies in its export, beside the folders of students
 
 
@@ -46,10 +53,19 @@ class HandIn:
     damage: str = ""  # why nothing of its notebook can be graded
 
     @property
+    def canvas_says(self) -> str:
+        """IN_TIME or LATE, or nothing if it did not come from Canvas, whose files have the date of
+        the download.
+        """
+        named = [roster.CANVAS.fullmatch(path.name) for path in self.paths]
+        if None in named:
+            return ""
+        return LATE if any(match["late"] for match in named) else IN_TIME
+
+    @property
     def in_time(self) -> bool:
-        """Whether Canvas, whose files have the date of the download, calls it in time."""
-        match = roster.CANVAS.fullmatch(self.paths[0].name)
-        return bool(match and not match["late"])
+        """Whether Canvas calls it in time."""
+        return self.canvas_says == IN_TIME
 
 
 def collect(room: Classroom, assignment: str, source: Path | None = None) -> list[HandIn]:
@@ -133,7 +149,9 @@ def _settle(
             # The same work: its earliest date counts.
             _take(room, assignment, other, person, first)
             continue
-        words = f"{counts.entry} is by the same student and counts"
+        words = "what was collected before counts"
+        if _holds(target, files_of(counts.paths, assignment)[0]):
+            words = f"{counts.entry} is by the same student and counts"
         other.remark = _joined(other.damage, words)
 
 
@@ -203,15 +221,25 @@ def _take(
         usable and not _damage(files_of([target], assignment)[0], assignment),
     )
     if usable:
-        hand_in.became, (before, was_in_time) = "unchanged", _noted(target)
+        hand_in.became = "unchanged"
+        before, said = _noted(target)
+        was_in_time = said == IN_TIME
         if _holds(target, files):  # the first of its dates counts
             hand_in.remark = _joined(*problems, hand_in.damage, hand_in.remark)
-            _note(target, min(before, hand_in.arrived), in_time or was_in_time)
+            says = said if was_in_time else hand_in.canvas_says
+            _note(target, min(before, hand_in.arrived), says)
             return
         too_late = _is_worthless(room, assignment, person, hand_in.arrived, in_time) and not (
             _is_worthless(room, assignment, person, before, was_in_time)
         )
-        older = first or hand_in.arrived <= before
+        if was_in_time and not in_time and person.lateness(assignment)[1] == 0 and sound_before:
+            hand_in.remark = _joined(
+                hand_in.remark,
+                f"Canvas says late: write the days into late_days_{assignment}, then collect again;"
+                " until then what was collected before counts",
+            )
+            return
+        older = hand_in.arrived >= before if first else hand_in.arrived <= before
         if (older or too_late) and (sound_before or hand_in.damage):
             why = "it came first" if first else "it is no older"
             if not older:
@@ -230,7 +258,7 @@ def _take(
     if not readable:  # the other files are of no use, and the student's page says why
         files = {UNREADABLE: "; ".join(problems).encode("utf-8", "replace")}
     _replace(target, files, hand_in.arrived)
-    _note(target, hand_in.arrived, in_time)
+    _note(target, hand_in.arrived, hand_in.canvas_says)
     room.log(
         "collected",
         assignment=assignment,
@@ -270,43 +298,41 @@ def _replace(target: Path, files: dict[str, bytes], arrived: datetime) -> None:
     new.rename(target)
 
 
-def _note(submission: Path, arrived: datetime, in_time: bool) -> None:
-    """Note the date of a hand-in, and whether Canvas, whose files have the date of the download,
-    calls it in time.
-    """
+def _note(submission: Path, arrived: datetime, canvas_says: str) -> None:
+    """Note the date of a hand-in, and what Canvas says of it."""
     write(
         submission.parent / f".{submission.name}.arrived",
-        f"{arrived.isoformat()}{' in-time' * in_time}",
+        f"{arrived.isoformat()} {canvas_says}".strip(),
     )
 
 
-def _noted(submission: Path) -> tuple[datetime, bool]:
+def _noted(submission: Path) -> tuple[datetime, str]:
     """What `_note` noted, else the time of the folder itself."""
+    note = submission.parent / f".{submission.name}.arrived"
     try:
-        date, *rest = (
-            (submission.parent / f".{submission.name}.arrived").read_text(encoding="utf-8").split()
-        )
-        return datetime.fromisoformat(date), bool(rest)
+        date, _, canvas_says = note.read_text(encoding="utf-8").partition(" ")
+        return datetime.fromisoformat(date), canvas_says
     except (OSError, ValueError):
-        return datetime.fromtimestamp(submission.lstat().st_mtime, UTC), False
+        return datetime.fromtimestamp(submission.lstat().st_mtime, UTC), ""
 
 
-def by_canvas(room: Classroom, student: str) -> bool:
-    """Whether Canvas delivered anything of a student."""
-    return any((room.folder / "submitted" / student).glob(f"{roster.NUMBER}*"))
+def came_late(room: Classroom, assignment: str, student: str) -> bool:
+    """Whether Canvas calls a submission late."""
+    return _noted(room.submission(student, assignment))[1] == LATE
 
 
 def came_in_time(room: Classroom, assignment: str, student: str) -> bool:
     """Whether the system that delivered it calls a submission in time."""
-    return _noted(room.submission(student, assignment))[1]
+    target = room.submission(student, assignment)
+    return target.exists() and _noted(target)[1] == IN_TIME
 
 
 def arrival(room: Classroom, assignment: str, student: str) -> datetime:
     """When a submission came in, in UTC; what came in time is no later than the deadline, as it
     stands now.
     """
-    noted = _noted(room.submission(student, assignment))
-    return _counted(room, assignment, *noted).astimezone(UTC)
+    arrived, says = _noted(room.submission(student, assignment))
+    return _counted(room, assignment, arrived, says == IN_TIME).astimezone(UTC)
 
 
 def _counted(room: Classroom, assignment: str, arrived: datetime, in_time: bool) -> datetime:
@@ -319,7 +345,16 @@ def _is_worthless(
 ) -> bool:
     """Whether a hand-in of this date is so late that it earns nothing."""
     counted = _counted(room, assignment, arrived, in_time)
-    return room.rules.penalty(assignment, counted, 100, *person.lateness(assignment)) == 100
+    extra, late = person.lateness(assignment)
+    return room.rules.penalty(assignment, counted, 100, extra, None if in_time else late) == 100
+
+
+def lateness(
+    room: Classroom, assignment: str, student: str, person: roster.Listed
+) -> tuple[float, float | None]:
+    """As the class list says; its days do not concern what Canvas calls in time."""
+    extra, late = person.lateness(assignment)
+    return extra, None if came_in_time(room, assignment, student) else late
 
 
 def remarks(room: Classroom, assignment: str, told: dict[str, str] | None = None) -> list[str]:
@@ -349,8 +384,18 @@ def moodle_folders(room: Classroom, assignment: str) -> dict[str, str]:
 def _table(room: Classroom, assignment: str) -> list[dict[str, str]]:
     """What the last `collect` wrote, a row for each entry."""
     path = room.folder / "collected" / f"{assignment}.csv"
-    text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
-    return [*csv.DictReader(text.splitlines())]
+    if not path.exists():
+        return []
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        lines = ["?"]
+    # A spreadsheet may have written it again.
+    rows = csv.DictReader(lines, delimiter=";" if ";" in "".join(lines[:1]) else ",")
+    if lines and not {"entry", "student", "became", "remark"} <= {*rows.fieldnames}:
+        again = f"delete it, then `grade collect {assignment}` again"
+        raise ClassroomError(f"{path} cannot be read: {again}")
+    return [*rows]
 
 
 def _damage(files: dict[str, bytes], assignment: str) -> str:

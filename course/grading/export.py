@@ -117,7 +117,8 @@ def _totals(room: Classroom, exercise: Exercise, remarks: list[str]) -> dict[str
         rows = record.scores(room, name, student) if room.result(name, student) else {}
         waiting = any(row["waiting"] for row in rows.values())
         unread += [student] * any(row["waiting"] and not row.get("again") for row in rows.values())
-        again += [f"{student}'s {item}" for item, row in rows.items() if row.get("again")]
+        known = record.known_as(room, student)
+        again += [f"{known}'s {item}" for item, row in rows.items() if row.get("again")]
         points = max(0.0, sum(row["points"] for row in rows.values()))
         found[student] = f"{points:g}" if rows and not waiting else ""
     remarks += _remark(exercise, "left empty until their written answers have been read", unread)

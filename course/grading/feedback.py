@@ -124,7 +124,7 @@ def formula(latex: str, display: str) -> str:
 
 HINT, CALLS = "hint", "it calls"  # words, not values
 MOST_SHOWN = 3000  # characters of an input or an answer
-DATE = "%Y-%m-%d %H:%M %Z"
+DATE = "%Y-%m-%d %H:%M:%S %Z"
 LEFT_EMPTY = "No response."  # what nbgrader says of a written answer
 STAMP = "Graded without the box (--unsafe): these marks are not protected against cheating code."
 
@@ -199,7 +199,7 @@ def render(room: Classroom, exercise: Exercise, student: str, result: dict, show
 def _when(room: Classroom, assignment: str, student: str) -> str:
     """When it was handed in: as the class list says, or else by its date and the deadline."""
     person = roster.read(room).get(student) or roster.Listed(student)
-    extra, late = person.lateness(assignment)
+    extra, late = collect.lateness(room, assignment, student, person)
     if late is not None:
         days = round(max(0.0, late - extra), 9)  # as in the penalty
         return f"{days:g} day{'s' * (days != 1)} late" if days else "on time"

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import stat
+import unicodedata
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -64,9 +65,15 @@ class Part:
         return self.name.suffix.lower() == ".ipynb"
 
 
+JOINERS = "\u061c\u200c\u200d\u200e\u200f"  # and marks of direction
+
+
 def shown(text: str, most: int = 80) -> str:
     """What a student wrote, in a form that does no harm on a terminal."""
-    return text[:most] if text.isprintable() else ascii(text[:most])
+    text = text[:most]
+    # Spaces, and what names in Persian or Hebrew are written with.
+    harmless = (c.isprintable() or unicodedata.category(c) == "Zs" or c in JOINERS for c in text)
+    return text if all(harmless) else ascii(text)
 
 
 def files_of(paths: list[Path], assignment: str) -> tuple[dict[str, bytes], list[str]]:

@@ -12,6 +12,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,21 @@ class Submission:
         return texts + [
             data.decode("latin-1") for name, data in self.files.items() if name.endswith(".py")
         ]
+
+    @property
+    def all_code(self) -> list[str]:
+        """What the student wrote, also in notebooks that `%run` executes."""
+        return self.own_code + [*self.code_of_notebooks.values()]
+
+    @property
+    def code_of_notebooks(self) -> dict[str, str]:
+        """By name, the code of the notebooks that were handed in with this one."""
+        found = {}
+        for name, data in self.files.items():
+            with suppress(IntakeError):
+                cells = cells_of(data) if name.endswith(".ipynb") else []
+                found[name] = "\n".join(c["source"] for c in cells if c["type"] == "code")
+        return {name: code for name, code in found.items() if code}
 
     @property
     def submitted_bytes(self) -> int:

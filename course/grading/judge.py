@@ -128,7 +128,7 @@ def _result(
 
 def _odd(submission: Submission, sheets: list[Sheet]) -> list[str]:
     """What a teacher should read the code for."""
-    code = submission.own_code
+    code = submission.all_code
     patterns = sorted({pattern for sheet in sheets for pattern in sheet.item.forbidden})
     copies = [f"a copy of {name}" for name in copied(code, tuple(patterns))]
     return sorted({*ODD.findall("\n".join(code))}) + copies

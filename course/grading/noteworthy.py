@@ -94,7 +94,7 @@ def late_or_not(room: Classroom, assignment: str) -> list[str]:
     days = {
         student: people[student].lateness(assignment)[1]
         for student in room.students(assignment)
-        if collect.by_canvas(room, student) and not collect.came_in_time(room, assignment, student)
+        if collect.came_late(room, assignment, student)
     }
     why = {
         0: "is empty or 0, which means in time",

@@ -94,7 +94,8 @@ class SaveMarks(SaveAutoGrades):
         grade.needs_manual_grade |= (
             written and self.own_words
         )  # nbgrader gives an untouched cell 0 and calls it settled
-        grade.needs_manual_grade &= not (settled and same)  # what comes next commits it
+        grade.needs_manual_grade &= not (settled and same)
+        self.gradebook.db.commit()
 
 
 def _coursedir(room: Classroom, assignment: str, student: str = "*") -> CourseDirectory:
@@ -155,6 +156,31 @@ def points_in_book(room: Classroom, assignment: str) -> list[tuple[str, str, flo
         notebooks = [n for one in book.assignments if one.name == assignment for n in one.notebooks]
         cells = [cell for notebook in notebooks for cell in notebook.grade_cells]
         return [(cell.name, cell.cell_type, cell.max_score) for cell in cells]
+
+
+def cells_in_book(room: Classroom, assignment: str) -> set[str]:
+    """The names of all cells that the gradebook knows, texts too; none where it is lost."""
+    if not room.gradebook.exists():
+        return set()
+    with Gradebook(f"sqlite:///{room.gradebook}") as book:
+        notebooks = [n for one in book.assignments if one.name == assignment for n in one.notebooks]
+        return {cell.name for notebook in notebooks for cell in notebook.source_cells}
+
+
+def code_points(room: Classroom, assignment: str) -> dict[str, dict[str, float]]:
+    """What the gradebook holds of each student's code: points by item, none above the highest."""
+    if not room.gradebook.exists():
+        return {}
+    with Gradebook(f"sqlite:///{room.gradebook}") as book:
+        return {
+            one.student_id: {
+                grade.name: grade.auto_score
+                for notebook in one.notebooks
+                for grade in notebook.grades
+                if _is_code(grade)
+            }
+            for one in book.assignment_submissions(assignment)
+        }
 
 
 def known_as(room: Classroom, student: str) -> str:
@@ -257,7 +283,8 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
                         "by_hand": grade.manual_score is not None,
                     }
                 total = sum(row["points"] for row in rows.values())
-                late = room.rules.penalty(assignment, arrived, total, *person.lateness(assignment))
+                days = collect.lateness(room, assignment, student, person)
+                late = room.rules.penalty(assignment, arrived, total, *days)
                 notebook.late_submission_penalty = late
                 rows["late penalty"] = {
                     "points": 0.0 - late,

@@ -130,10 +130,20 @@ def require_same_items(room: Classroom, exercise: Exercise) -> None:
     name = exercise.assignment.name
     wanted = {item.name for item in exercise.assignment.items}
     found = {item for item, kind, _ in record.points_in_book(room, name) if kind == "code"}
-    if found and found != wanted and _was_graded(room, name):
+    if not found or not _was_graded(room, name):
+        return
+    if found != wanted:
         which = ", ".join(sorted(found ^ wanted))
         raise ClassroomError(
             f"{name} was not released, for its items changed ({which}): {SAME_ITEMS}"
+        )
+    # nbgrader would refuse it, and take the release away.
+    marks = [c.metadata.get("nbgrader") for c in nbformat.read(exercise.notebook, 4).cells]
+    cells = {mark["grade_id"] for mark in marks if mark}
+    if changed := record.cells_in_book(room, name) ^ cells:
+        raise ClassroomError(
+            f"{name} was not released, for its cells changed ({', '.join(sorted(changed))}): texts"
+            f" may change, but {SAME_ITEMS.replace('items', 'cells')}"
         )
 
 

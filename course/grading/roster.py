@@ -101,6 +101,9 @@ def read(room: Classroom) -> dict[str, Listed]:
             raise ValueError(f"the columns are {', '.join(columns) or 'missing'}{odd}; use {right}")
         for row in rows:
             place = f"line {rows.line_num}: "
+            if any(cell.strip() for cell in row.get(None) or ()):
+                how = 'write a name with a comma in quotation marks, "Lovelace, Ada"'
+                raise ValueError(f"it has more cells than there are columns; {how}")
             cells = {key.strip(): (value or "").strip() for key, value in row.items() if key}
             if not any(cells.values()):  # as a spreadsheet writes empty rows
                 continue

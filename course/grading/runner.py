@@ -49,12 +49,16 @@ TOGETHER = 4  # submissions in a task: what is not written yet when a run is kil
 
 @dataclass(frozen=True)
 class Task:
-    """Whose hand-in is graded; `work` stands for it, secret and release, `mark` for code too."""
+    """Whose hand-in is graded; `work` stands for it, secret and release, `mark` for code too.
+
+    With `is_restored` the gradebook holds other points than the last run gave: it is a backup.
+    """
 
     student: str
     hand_in: str
     work: str
     mark: str
+    is_restored: bool = False
 
 
 def skeleton_of(room: Classroom, exercise: Exercise):
@@ -162,14 +166,16 @@ def _to_do(room: Classroom, exercise: Exercise, boxed: bool | None) -> tuple[lis
     """What is new or changed (None: boxed or not as before), and how much is not."""
     name, todo, kept = exercise.assignment.name, [], 0
     released = handed_in.fingerprint(room.folder / "released" / name, "*.ipynb")
-    code = version(name)
+    code, in_book = version(name), record.code_points(room, name)
     for student in room.students(name):
         old = room.result(name, student) or {}
         way = old.get("boxed") if boxed is None else boxed
         hand_in = handed_in.fingerprint(room.submission(student, name))
         work = _digest(room.secret, released, way, hand_in)
-        task = Task(student, hand_in, work, mark=_digest(code, work))
-        if old.get("fingerprint") == task.mark:
+        given = {item: row["points"] for item, row in old.get("items", {}).items()}
+        is_restored = bool(old) and in_book.get(record.known_as(room, student)) != given
+        task = Task(student, hand_in, work, _digest(code, work), is_restored)
+        if old.get("fingerprint") == task.mark and not is_restored:
             kept += 1
         else:
             todo.append(task)
@@ -261,8 +267,9 @@ def _keep(
     of the same hand-in changed, and how.
     """
     student, old, words = task.student, _old(room, name, task), words_of(submission.notebook)
-    same_words = old.get("words") == words
+    same_words = old.get("words") == words and not task.is_restored
     same_hand_in = old.get("hand_in") == task.hand_in or old.get("work") == task.work
+    same_hand_in = same_hand_in and not task.is_restored
     failed = submission.readable and not result.get("readable", True)  # the grader
     if failed and same_hand_in:
         result = old | {"notes": [*dict.fromkeys(result["notes"] + old["notes"])]}
@@ -297,10 +304,15 @@ def _keep(
     before = (
         {item: row["points"] for item, row in old.get("items", {}).items()} if same_hand_in else {}
     )
+    changed = {one: was for one, was in before.items() if points.get(one, was) != was}
+    if not changed:
+        return []
+    rows = record.scores(room, name, student)
+    stays = ", but the points given by hand stay"
     return [
         f"{student}: {one} had {was:g} points, now {points[one]:g}"
-        for one, was in before.items()
-        if points.get(one, was) != was
+        + stays * bool(rows.get(one, {}).get("by_hand"))
+        for one, was in changed.items()
     ]
 
 

@@ -51,7 +51,7 @@ def by_cell(submission: intake.Submission) -> dict[str, str]:
     for cell in submission.code:
         found[cell["name"]] = f"{found.get(cell['name'], '')}\n{cell['source']}".strip()
     files = {n: data.decode("latin-1") for n, data in submission.files.items() if n.endswith(".py")}
-    return found | files
+    return found | files | submission.code_of_notebooks
 
 
 def write_report(room: Classroom, exercise: Exercise, threshold: float = 0.6) -> tuple[Path, int]:

@@ -18,7 +18,7 @@ import pytest
 
 from course.grading import collect as collecting
 from course.grading import feedback, intake, roster
-from course.grading.classroom import Classroom, name_of, write
+from course.grading.classroom import Classroom, ClassroomError, name_of, write
 from course.grading.collect import UNREADABLE, arrival, collect, remarks
 from course.grading.handed_in import MOST_FILES_BYTES, fingerprint
 from course.grading.noteworthy import late_or_not
@@ -258,11 +258,11 @@ def test_the_resubmission_rule_and_not_the_order_or_the_alphabet_decides(
 ):
     room.settings.write_text(f'resubmission = "{rule}"')
     times = {"old": 1_000_000, "new": 2_000_000}
-    for text in order if rule == "last" else ("old", "new"):
+    for text in order:
         place(incoming / "ada.ipynb", text.encode(), times[text])
         collect(room, "a1")
     assert collected(room, "ada") == {"a1.ipynb": kept}
-    if (order[-1] if rule == "last" else "new") != kept.decode():  # none is passed over in silence
+    if order[-1] != kept.decode():  # none is passed over in silence
         (sentence,) = sentences(room)
         assert "counts, for it" in sentence and "delete submitted/ada/a1 and" in sentence
     (incoming / "ada.ipynb").unlink()
@@ -493,7 +493,8 @@ def test_pages_go_back_in_the_folders_that_moodle_made_and_nothing_else_does(roo
     write(former, b"of an earlier download")
     assert collect(room, "a1") == [] and feedback.write_for_moodle(room, a1) is None
     assert not former.exists()
-    for number, name in enumerate(("Ada L", "Zoë " + "Z" * 90, "Not Graded"), 11):
+    persian = "\u0639\u0644\u06cc\u200c\u0631\u0636\u0627"
+    for number, name in enumerate(("Ada L", "Zoë " + "Z" * 90, "Not Graded", persian), 11):
         place(incoming / entry.format(name, number), folder(**{"a1.ipynb": name}))
     place(incoming / "eve.ipynb", b"E")
     place(incoming / f"{entry.format('Flat', 15)}a1.ipynb", b"F")
@@ -505,6 +506,7 @@ def test_pages_go_back_in_the_folders_that_moodle_made_and_nothing_else_does(roo
     with zipfile.ZipFile(feedback.write_for_moodle(room, a1)) as archive:
         pages = {name: archive.read(name).decode() for name in archive.namelist()}
     folders = [entry.format("Ada L", 11), entry.format("Zoë " + "Z" * 90, 12), online]
+    folders.append(entry.format(persian, 14))
     assert pages == {f"{one}/a1.html": one for one in folders}
 
 
@@ -572,6 +574,55 @@ def test_files_that_canvas_delivers_one_by_one_are_one_hand_in_and_late_only_if_
         place(incoming / name, name.encode(), 1_700_000_000)  # of one date, in Canvas's order
     assert not any("a1-10.ipynb counts" in one for one in sentences(room))
     assert collected(room, "eva_15") == {"a1.ipynb": b"eva_15_97_a1-10.ipynb"}
+
+
+def test_what_canvas_calls_in_time_is_so_whatever_the_class_list_says_of_a_late_one(room, incoming):
+    room.settings.write_text("late_days = 5\n[due]\na1 = 2020-01-01T00:00:00Z")
+    later = GOOD + b"\n"
+    listed = "student,id,late_days_a1\nada,13,{}\n"
+    place(incoming / "ada_13_60_a1.ipynb", GOOD)
+    (room.folder / roster.FILE).write_text(listed.format(""))
+    assert sentences(room) == []
+    (incoming / "ada_13_60_a1.ipynb").unlink()
+    place(incoming / "ada_LATE_13_73_a1-1.ipynb", later)
+    (remark,) = sentences(room)
+    assert "Canvas says late: write the days into late_days_a1, then collect again" in remark
+    (room.folder / roster.FILE).write_text(listed.format("8"))
+    (remark,) = sentences(room)
+    assert "so late that it earns nothing" in remark
+    assert collected(room, "ada") == {"a1.ipynb": GOOD}
+    person = roster.read(room)["ada"]
+    assert collecting.lateness(room, "a1", "ada", person) == (0, None)
+    (room.folder / roster.FILE).write_text(listed.format("3"))
+    assert sentences(room) == [] and collected(room, "ada") == {"a1.ipynb": later}
+    assert collecting.lateness(room, "a1", "ada", person) == (0, 8)
+
+
+def test_a_late_file_beside_those_of_an_earlier_download_is_late(room, incoming):
+    room.settings.write_text("[due]\na1 = 2019-01-01T00:00:00Z")
+    for name in ("mary_12_61_a1.ipynb", "mary_12_62_net.bin", "mary_LATE_12_71_a1-1.ipynb"):
+        place(incoming / name, name.encode(), 1_600_000_000 + 100 * len(name))
+    collect(room, "a1")
+    assert collected(room, "mary_12")["a1.ipynb"] == b"mary_LATE_12_71_a1-1.ipynb"
+    assert collecting.came_late(room, "a1", "mary_12")
+
+
+def test_who_hands_in_otherwise_is_not_called_late_by_canvas(room, incoming):
+    room.settings.write_text("[due]\na1 = 2020-01-01T00:00:00Z")
+    write(room.folder / "submitted" / "ada" / f"{roster.NUMBER}13", "")
+    place(incoming / "ada", folder(**{"a1.ipynb": "A"}), 1_500_000_000)
+    assert sentences(room) == [] and late_or_not(room, "a1") == []
+
+
+def test_what_became_of_hand_ins_is_read_as_a_spreadsheet_writes_it(room, incoming):
+    place(incoming / "eve.txt", b"E")
+    collect(room, "a1")
+    path = room.folder / "collected" / "a1.csv"
+    path.write_text(path.read_text().replace(",", ";").replace("folders; note", "folders, note"))
+    assert remarks(room, "a1")[0].startswith("eve.txt was left out: only folders")
+    path.write_bytes("entrée,student\n".encode("cp1252"))
+    with pytest.raises(ClassroomError, match=r"a1\.csv cannot be read: delete it, then"):
+        remarks(room, "a1")
 
 
 def test_dates_and_deadlines_may_be_corrected_after_collecting(room, incoming):

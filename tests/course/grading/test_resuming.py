@@ -148,6 +148,14 @@ def test_changed_points_and_items_are_released_before_anything_is_graded(room, a
         ClassroomError, match=r"not released, for its items changed \(added\): once"
     ):
         release.require_same_items(room, added)
+    text = nbformat.read(a1.notebook, as_version=4)
+    text.cells = [
+        c for c in text.cells if c.metadata.get("nbgrader", {}).get("grade_id") != "conv_text"
+    ]
+    fewer = replace(a1, folder=room.folder / "fewer")
+    write(fewer.notebook, nbformat.writes(text))
+    with pytest.raises(ClassroomError, match=r"its cells changed \(conv_text\): texts may change"):
+        release.require_same_items(room, fewer)
     with record.Gradebook(f"sqlite:///{room.gradebook}") as book:  # one from an older backup
         book.find_grade_cell(first.name, "a1", "a1").max_score = 3
         book.db.commit()
@@ -164,6 +172,23 @@ def test_changed_points_and_items_are_released_before_anything_is_graded(room, a
     release.release(room, more)
     assert runner.run(room, more) == {"graded": 1, "kept": 0}
     assert record.scores(room, "a1", "ada")[first.name]["of"] == first.points + 2
+
+
+def test_a_gradebook_from_a_backup_is_filled_again(room, a1, hand_in, graded):
+    for student in ("ada", "ben", "cy"):
+        hand_in(student, {})
+    runner.run(room, a1)
+    give_by_hand(room, 5, "padding_answer")
+    assert runner.pending(room, a1) == []
+    with record.Gradebook(f"sqlite:///{room.gradebook}") as book:
+        book.find_grade("fold_conv", "a1", "a1", "ada").auto_score = 0
+        book.remove_submission("a1", "ben")
+        book.db.commit()
+    assert "up-to-date mark: 2." in runner.pending(room, a1)[0]
+    assert runner.run(room, a1) == {"graded": 2, "kept": 1}
+    assert record.scores(room, "a1", "ada")["fold_conv"]["points"] == 1
+    assert record.scores(room, "a1", "ben")["fold_conv"]["points"] == 1
+    assert record.scores(room, "a1", "ada")["padding_answer"]["waiting"]  # of which words?
 
 
 def test_pages_have_the_name_in_the_class_list_and_collect_names_who_is_late(

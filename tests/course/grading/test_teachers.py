@@ -142,6 +142,7 @@ WRONG_LISTS = {
     "student,name,email\nada,,a@b\n": ".*; not known: email; use",
     "student,id\nada,1\nben,1\n": "line 3: id 1 is ada's as well: correct one of the two",
     "student,moodle\nada,1 2\nben,3 2\n": "line 3: moodle 2 is ada's as well",
+    "student,name,id\nada,Lovelace, Ada,1\n": "line 2: it has more cells than there are columns",
 }
 
 
@@ -320,8 +321,13 @@ def test_the_report_shows_pairs_side_by_side_and_nothing_runs_in_it(room, hand_i
         place = hand_in(student, {"own": "from mine import *"})
         write(place / "mine.py", OTHERS[1] + COPIED)
         shutil.copy(room.folder / "released" / "a1" / "guard.py", place)
+    for student in ("gus", "hal"):  # who run a notebook that holds it
+        place = hand_in(student, {"own": "%run tools.ipynb"})
+        cells = [{"cell_type": "code", "source": OTHERS[0] + RENAMED, "metadata": {}}]
+        write(place / "tools.ipynb", json.dumps({"nbformat": 4, "metadata": {}, "cells": cells}))
     page = similarity.write_report(room, a1)[0].read_text()
     assert "<h3>mine.py</h3>" in page and "guard.py" not in page
+    assert "<h3>tools.ipynb</h3>" in page
     assert count == 1 and "ada and ben" in text and "zora" not in text
     assert "of ben alone" in text and "<script>" not in text and "&lt;script&gt;" in text
 
