@@ -57,7 +57,7 @@ reference: $(READY)
 	$(PY) -m course.benchmarks.speed
 	$(PY) -m course.benchmarks.deployed
 	$(PY) -m course results
-	$(PY) -m course run --publish
+	PROFILE=full $(PY) -m course run --publish
 	$(PY) -m tests.record logits
 
 site: $(PRESENT)

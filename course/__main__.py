@@ -1,5 +1,7 @@
 """`python -m course COMMAND`: everything the course does, from a shell."""
 
+from __future__ import annotations  # so that an old Python, too, comes to the line about it
+
 import argparse
 import importlib.util
 import sys
@@ -61,16 +63,29 @@ def refuse_one_file_for_two(arguments: argparse.Namespace) -> None:
         files["the CSV beside handover"] = files["handover"].with_suffix(".csv")
     if arguments.command == "compress":
         files |= {f"--output's {name}": arguments.output / f"{name}.safetensors" for name in STAGES}
-    named: dict[Path, str] = {}
+    named: dict[object, str] = {}
     for name, given in files.items():
         for path in (
             one for one in (given if isinstance(given, list) else [given]) if isinstance(one, Path)
         ):
-            other = named.setdefault(path.expanduser().resolve(), name)
+            place = path.resolve()
+            # Not by its letters: a Mac's disk takes capitals for small ones.
+            key = (place.stat().st_dev, place.stat().st_ino) if place.exists() else place
+            other = named.setdefault(key, name)
             if other != name and name not in READ:
                 raise ValueError(
                     f"{other} and {name} are one file, {path}: give one of them another name"
                 )
+
+
+def expand_home(arguments: argparse.Namespace) -> None:
+    """`~` is the home folder in every path, also where the shell leaves it: in PowerShell, behind
+    `--output=`.
+    """
+    for name, value in vars(arguments).items():
+        values = value if isinstance(value, list) else [value]
+        whole = [one.expanduser() if isinstance(one, Path) else one for one in values]
+        setattr(arguments, name, whole if isinstance(value, list) else whole[0])
 
 
 def main(words: list[str] | None = None) -> int:
@@ -120,6 +135,7 @@ def status_of(words: list[str]) -> int:
         complain = getattr(arguments, "complain", menu.choices[arguments.command].error)
         complain(f"unrecognized arguments: {' '.join(unknown)}")
     try:
+        expand_home(arguments)
         refuse_one_file_for_two(arguments)
         return command.run(arguments) or 0
     except (ValueError, RuntimeError, OSError, ImportError) as error:

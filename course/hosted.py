@@ -8,6 +8,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -58,14 +59,33 @@ def set_up() -> None:
         constraints = [f"{name}=={importlib.metadata.version(name)}" for name in GIVEN]
         pip = [sys.executable, "-m", "pip", "install", "--quiet", *missing, *constraints]
         subprocess.run(pip, check=True)
-    if DRIVE.is_dir():
-        os.environ.setdefault("COURSE_MINE", str(DRIVE / "from-batchnorm-to-int8" / "mine.py"))
+    if DRIVE.is_dir() and "COURSE_MINE" not in os.environ:
+        kept = DRIVE / "from-batchnorm-to-int8"
+        os.environ["COURSE_MINE"] = str(kept / "mine.py")
+        move_answers(kept)
+    # For a command that a cell starts.
+    path = [str(REPOSITORY), os.environ.get("PYTHONPATH")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys(path)))
     os.chdir(REPOSITORY / "notebooks")
     answers = os.environ.get("COURSE_MINE")
     if answers:
         print(f"ready; your answers are kept in {answers}")
     else:
-        print("ready; your answers last as long as this session: download mine.py, or mount Drive")
+        print(
+            "ready; your answers last as long as this session: download mine.py, or mount Drive,"
+            " then run this cell and those below it again"
+        )
+
+
+def move_answers(kept: Path) -> None:
+    """Take this session's answers and networks to a folder that outlives it, unless it has some."""
+    here = REPOSITORY / "notebooks" / "mine.py"
+    if not here.exists() or (kept / here.name).exists():
+        return
+    kept.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(here, kept)
+    if here.with_suffix("").is_dir():
+        shutil.copytree(here.with_suffix(""), kept / here.stem, dirs_exist_ok=True)
 
 
 def here() -> bool:

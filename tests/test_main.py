@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import course.__main__
 from course.__main__ import COMMANDS, main
 from course.commands import grade
 from helpers import data
@@ -73,6 +74,22 @@ def test_no_file_is_named_for_two_things(tmp_path, monkeypatch, capsys, words):
     assert main([*words, "--data", "nowhere"]) == 1
     assert "are one file" in capsys.readouterr().err
     assert (tmp_path / "net.safetensors").read_bytes() == b"the only copy"
+
+
+def test_one_file_under_two_names_is_one_file(tmp_path, capsys):
+    path, other = tmp_path / "net.safetensors", tmp_path / "NET.safetensors"
+    path.write_bytes(b"the only copy")
+    other.hardlink_to(path)  # as capitals are on a Mac
+    assert main(["prune", str(path), "--output", str(other), "--data", "nowhere"]) == 1
+    assert "are one file" in capsys.readouterr().err
+
+
+def test_the_home_folder_may_be_a_tilde_in_every_path(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    (tmp_path / "photos").mkdir()
+    assert main(["evaluate", "--data=~/photos", "~/none.safetensors"]) == 1
+    assert f"{tmp_path / 'none.safetensors'}" in capsys.readouterr().err
 
 
 TINY = "data/checkpoints/tiny.safetensors"
@@ -171,6 +188,14 @@ def test_an_old_python_is_told_by_every_command(monkeypatch, capsys):
     monkeypatch.setattr("sys.version_info", (3, 10, 13))
     assert main(["doctor"]) == 1
     assert "is too old: install 3.11 or newer" in capsys.readouterr().err
+
+
+def test_the_line_about_an_old_python_is_reached_by_the_oldest_that_people_have():
+    text = Path(course.__main__.__file__).read_text(encoding="utf-8")
+    tree = ast.parse(text, feature_version=(3, 8))
+    # Else `list[str] | None` is an error before 3.10, as soon as the module is loaded.
+    first = next(node for node in tree.body if not isinstance(node, ast.Expr))
+    assert isinstance(first, ast.ImportFrom) and first.module == "__future__"
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,9 @@ def torch_pair() -> Iterator[Finding]:
 
         first, second = torch.__version__, torchvision.__version__  # which name the builds, too
         torchvision.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
-        if first.partition("+")[2] != second.partition("+")[2]:
+        # On ARM torchvision names no build.
+        builds = {version.partition("+")[2] for version in (first, second)} - {""}
+        if len(builds) > 1:
             problem = "they are of two builds"
     except Exception as error:  # whatever it is, the operators do not work
         problem = (str(error).splitlines() or [type(error).__name__])[0][:100]

@@ -28,7 +28,10 @@ def run(arguments: argparse.Namespace) -> int:
             .get("test_accuracy")
         )
         quantized = isinstance(model, QuantizedModel)
-        structure = float_structure(checkpoint, arguments.model) if quantized else model
+        structure = model
+        if quantized:
+            builder = models.read_header(checkpoint)[0].builder
+            structure = float_structure(checkpoint, arguments.model if ":" in builder else None)
         result = training.evaluate(model, dataset.test_images, dataset.test_labels, progress=True)
         shape, (low, high) = dataset.test_images.shape[1:], result.interval
         images = torch.randn(arguments.batch, *shape)

@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from itertools import chain, count
@@ -44,6 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.update:
         return 0
     jupyter = [sys.executable, "-m", "jupyterlab", FIRST]  # `jupyter lab` takes the first on PATH
+    # In a container one often is root, as whom Jupyter starts only if it is told to.
+    jupyter += ["--allow-root"] * (getattr(os, "geteuid", lambda: None)() == 0)
     process = subprocess.Popen(jupyter, cwd=arguments.folder)
     while True:
         with contextlib.suppress(KeyboardInterrupt):  # which Jupyter gets too: it asks, and ends

@@ -14,7 +14,13 @@ from torch import Tensor, nn, zeros
 
 from course.commands import add
 from helpers import data, models, training
-from helpers.dataset import Dataset, Normalization, normalization_of, set_default_normalization
+from helpers.dataset import (
+    CIFAR10,
+    Dataset,
+    Normalization,
+    normalization_of,
+    set_default_normalization,
+)
 from helpers.quantization import QuantizedModel
 
 
@@ -151,6 +157,8 @@ def opened(
             (checkpoint or arguments.weights).name,
             "CIFAR-10's" if checkpoint else "the images' own",
         )
+        if checkpoint:
+            model.input_normalization = CIFAR10
         print(
             f"{name} states no normalisation: {whose} is taken; if wrong, give --mean and"
             " --deviation"
@@ -178,7 +186,7 @@ def images(
         )
     if source in data.SOURCES:
         return replace(data.load_cifar10(source), mirror=mirror)
-    if not Path(source).is_dir():
+    if not Path(source).expanduser().is_dir():
         raise data.DataError(
             f"--data {source}: no such folder, and no source of CIFAR-10"
             f" ({', '.join(data.SOURCES)})"

@@ -76,9 +76,10 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.qat_epochs:
         arguments.state.unlink(missing_ok=True)  # the next one of this name may have other settings
-    before, after = (
-        file.stat().st_size for file in (arguments.checkpoint or arguments.weights, path)
-    )
+    after = path.stat().st_size
+    # A file of somebody's training may hold an optimizer's state beside the weights.
+    weights = sum(tensor.nbytes for tensor in models.untied_state(model).values())
+    before = arguments.checkpoint.stat().st_size if arguments.checkpoint else weights
     print(f"{before:,} -> {after:,} bytes ({after / before:.1%}); written to {path}")
     if quantized.float_layers:
         print(f"left in float: {', '.join(quantized.float_layers)}")

@@ -2,11 +2,15 @@
 
 import argparse
 import time
-from multiprocessing.pool import ThreadPool
+from collections.abc import Iterator
+from contextlib import suppress
+from multiprocessing import TimeoutError
+from multiprocessing.pool import IMapIterator, ThreadPool
 
 import torch
 
 from course.commands import options
+from course.commands.lab import COPIED
 from course.lessons.profile import profile
 from course.publish import runner
 from course.publish.report import write_report
@@ -40,8 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Run every lesson, also after one has failed, and write the report of all; the status is 1 if
     any failed.
     """
-    if arguments.output.resolve() == runner.NOTEBOOKS:
-        raise ValueError(f"--output {arguments.output} holds the lessons; name another folder")
+    holds_copy = (arguments.output / COPIED).exists()
+    if arguments.output.resolve() == runner.NOTEBOOKS or holds_copy:
+        whose = "your copy of the lessons" if holds_copy else "the lessons"
+        raise ValueError(f"--output {arguments.output} holds {whose}; name another folder")
     start, name, failed = time.perf_counter(), profile().name, []
     chosen = runner.lessons(arguments.lessons, talk=True)
     jobs = 1 if arguments.publish else arguments.jobs
@@ -55,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
             lambda path: runner.run_lesson(path, arguments.output / path.name, name, **shared),
             chosen,
         )
-        for path, outcome in zip(chosen, outcomes, strict=True):
+        for path, outcome in zip(chosen, in_turn(outcomes), strict=True):
             print(outcome.line(), flush=True)
             if outcome.failure or (
                 arguments.publish and not runner.publish(arguments.output / path.name, path)
@@ -70,3 +76,13 @@ def run(arguments: argparse.Namespace) -> int:
         notebooks = [path for path in notebooks if path.exists()]  # but what cannot be read
         print(f"report: {write_report(notebooks, arguments.output.parent / 'report.html')}")
     return 1 if failed else 0
+
+
+def in_turn(outcomes: IMapIterator) -> Iterator[runner.Outcome]:
+    """One after the other; Windows takes Ctrl-C only between two waits."""
+    while True:
+        with suppress(TimeoutError):
+            try:
+                yield outcomes.next(0.5)
+            except StopIteration:
+                return

@@ -85,10 +85,13 @@ def executed(path: Path) -> Path:
     run_here = BUILD / "notebooks" / path.name
     if not run_here.exists():
         return path
-    if sources(run_here) != sources(path):
+    here, cells = nbformat.read(run_here, as_version=4).metadata.get(RUN, {}), sources(path)
+    if sources(run_here) != cells:
         why = "was edited since it was run here"
-    elif nbformat.read(run_here, as_version=4).metadata.get(RUN, {}).get("failure"):
+    elif here.get("failure"):
         why = "failed when it was run here"
+    elif here.get("profile") == "quick" and "PROFILE=full" in "".join(cells):
+        why = "speaks of outputs of the full profile, and was run here in the quick one"
     else:
         return run_here
     print(f"{path.name} {why}: shown with the outputs that {path.parent.name}/ has")

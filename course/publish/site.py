@@ -78,8 +78,8 @@ def write_site(target: Path, demo_pages: list[Path]) -> Path:
         app.build(force_all=True)
         if app.statuscode:
             raise RuntimeError(f"mend what Sphinx warns of, see above; {target} is as it was")
-        if target.exists():
-            shutil.rmtree(target)
+        if target.exists():  # moved, not deleted: that fails at once if a page is open on Windows
+            target.rename(Path(name) / "before")
         made.rename(target)
     return target / "index.html"
 

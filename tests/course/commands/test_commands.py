@@ -21,6 +21,7 @@ from nbformat.v4 import new_markdown_cell, new_notebook
 from course import reference
 from course.__main__ import main
 from course.commands import doctor
+from course.commands.lab import COPIED
 from course.commands.train import saving
 from course.publish import runner
 from helpers import allocator, data, models, training
@@ -268,10 +269,13 @@ def test_a_notebook_that_cannot_be_read_is_named_and_the_report_is_of_the_others
     assert re.search(r"01_a .* FAILED  cannot be read: .*JSON", told) and "report: " in told
 
 
-def test_lessons_are_not_run_over_themselves(monkeypatch, capsys):
+def test_lessons_are_not_run_over_themselves(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(runner, "run_lesson", lambda *_, **__: 1 / 0)
     assert main(["run", "--output", str(runner.NOTEBOOKS / ".")]) == 1
     assert "holds the lessons; name another folder" in capsys.readouterr().err
+    (tmp_path / COPIED).write_text("{}")
+    assert main(["run", "--output", str(tmp_path)]) == 1
+    assert "holds your copy of the lessons; name another" in capsys.readouterr().err
 
 
 def test_a_list_runs_nothing_and_a_status_tells_whether_all_was_done(tmp_path, capsys, monkeypatch):
@@ -413,6 +417,7 @@ def test_an_old_version_is_as_good_as_none(monkeypatch):
             Namespace(__version__="0.1+other", ops=torchvision.ops),
             "0.1+other do not fit (they are of two builds)",
         ),
+        (Namespace(__version__="0.1", ops=torchvision.ops), " with torchvision 0.1"),  # on ARM
         (
             Namespace(__version__="0.1", ops=Namespace()),
             "0.1 do not fit ('Namespace' object has no attribute 'nms')",

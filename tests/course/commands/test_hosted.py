@@ -30,6 +30,9 @@ import os
 from helpers import checks
 checks.use("exercises/lesson_00.py")
 print("in", os.path.basename(os.getcwd()))
+import subprocess
+words = [sys.executable, "-m", "course", "--help"]
+assert subprocess.run(words, capture_output=True).returncode == 0
 """
 REPLICA = """
 import sys
@@ -94,6 +97,8 @@ def test_what_is_missing_is_installed_and_what_the_server_gave_stays(tmp_path, m
     monkeypatch.setattr(hosted, "installed", lambda name: name != "onnx")
     monkeypatch.setattr(hosted.subprocess, "run", lambda words, check: ran.append(words))
     monkeypatch.setattr(hosted, "DRIVE", tmp_path)
+    monkeypatch.setattr(hosted, "move_answers", lambda kept: None)
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
     monkeypatch.setenv("COURSE_MINE", "")  # so that it is put back
     monkeypatch.delenv("COURSE_MINE")
     monkeypatch.chdir(tmp_path)
@@ -101,6 +106,21 @@ def test_what_is_missing_is_installed_and_what_the_server_gave_stays(tmp_path, m
     given = [f"{name}=={importlib.metadata.version(name)}" for name in hosted.GIVEN]
     assert ran == [[sys.executable, "-m", "pip", "install", "--quiet", "onnx", *given]]
     assert os.environ["COURSE_MINE"] == str(tmp_path / "from-batchnorm-to-int8" / "mine.py")
+
+
+def test_answers_of_the_session_go_along_to_drive_once(tmp_path, monkeypatch):
+    mine = tmp_path / "notebooks" / "mine.py"
+    (mine.parent / "mine").mkdir(parents=True)
+    mine.write_text("answers")
+    (mine.parent / "mine" / "tiny.safetensors").write_text("network")
+    monkeypatch.setattr(hosted, "REPOSITORY", tmp_path)
+    kept = tmp_path / "drive" / "course"
+    hosted.move_answers(kept)
+    assert (kept / "mine.py").read_text() == "answers"
+    assert (kept / "mine" / "tiny.safetensors").read_text() == "network"
+    mine.write_text("of another session")
+    hosted.move_answers(kept)
+    assert (kept / "mine.py").read_text() == "answers"
 
 
 @pytest.mark.slow

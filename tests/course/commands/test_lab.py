@@ -161,8 +161,10 @@ class Asking:
 
 def test_jupyter_may_ask_and_end_by_itself_after_ctrl_c(course, monkeypatch):
     monkeypatch.setattr(lab.subprocess, "Popen", Asking)
-    assert main(["lab", "--folder", str(course[1])]) == 3
-    assert Asking.asked == (["-m", "jupyterlab", lab.FIRST], course[1])  # in the copy
+    for user, more in ((1000, []), (0, ["--allow-root"])):
+        monkeypatch.setattr(lab.os, "geteuid", lambda user=user: user, raising=False)
+        assert main(["lab", "--folder", str(course[1])]) == 3
+        assert Asking.asked == (["-m", "jupyterlab", lab.FIRST, *more], course[1])  # in the copy
 
 
 def test_a_changed_file_is_left_alone_while_the_course_has_nothing_new(course):

@@ -14,6 +14,7 @@ from torchvision.models import resnet18
 from course.__main__ import main
 from course.commands.finetune import Ensemble
 from helpers import augment, data, models, pipeline, quantization, training
+from helpers.dataset import CIFAR10, normalization_of
 from tests.cifar_fixtures import write_images
 
 FACTORY = f"{__name__}:make"
@@ -117,12 +118,20 @@ def test_a_file_without_normalisation_says_so_and_images_need_not_be_mirrored(
         without_weights(own),
     )
     half = ["--mean", *["0.5"] * 3, "--deviation", *["0.2"] * 3]
+    used, evaluate = [], training.evaluate
+
+    def watched(model, *words, **settings):
+        used.append(model)
+        return evaluate(model, *words, **settings)
+
+    monkeypatch.setattr(training, "evaluate", watched)
     for options, told in (([], True), (half, False)):
         assert main(["evaluate", str(path), *again, *options]) == 0
         assert (
             "bare.safetensors states no normalisation: CIFAR-10's is taken"
             in capsys.readouterr().out
         ) == told
+    assert normalization_of(used[0]) == CIFAR10 != normalization_of(used[1])
     monkeypatch.setattr(augment, "alternating_flip", lambda *_: pytest.fail("mirrored"))
     teacher = models.build("tiny", num_classes=7)  # of another builder than --model names
     teacher.input_normalization = data.Normalization((0.5,) * 3, (0.2,) * 3)

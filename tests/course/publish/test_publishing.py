@@ -110,6 +110,13 @@ def test_a_run_is_shown_and_published_only_if_it_was_one_of_the_present_cells(
         write(tmp_path / "notebooks" / "01_a.ipynb", "1"),
     )
     assert runner.executed(shipped) == ran and capsys.readouterr().out == ""
+    full = "# as stored, of all images (PROFILE=full)"
+    for path in (write(tmp_path / "02_b.ipynb", full), write(ran.with_name("02_b.ipynb"), full)):
+        notebook = nbformat.read(path, as_version=4)
+        notebook.metadata[runner.RUN] = {"profile": "quick"}
+        nbformat.write(notebook, path)
+    assert runner.executed(tmp_path / "02_b.ipynb") == tmp_path / "02_b.ipynb"
+    assert "of the full profile, and was run here in the quick one" in capsys.readouterr().out
     edited = write(shipped, "2").read_text()
     assert runner.executed(shipped) == shipped
     assert capsys.readouterr().out.startswith(
