@@ -39,6 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
     # Bits that cannot be are refused before anything is read or downloaded.
     # Additions are separate: for these, engines have int8 kernels.
     recipe = Recipe(weight_bits=arguments.weight_bits, residual="separate")
+    for name in ("report.md", "table.csv"):
+        path = arguments.output / name
+        if path.exists() and not (arguments.output / "dense.safetensors").exists():
+            raise ValueError(f"{path} is not of this command: choose a new folder")
     model, dataset = options.opened(arguments)
     settings = (arguments.ratio, arguments.epochs, recipe, arguments.scope)
     result = pipeline.compress(model, dataset, *settings, arguments.output, arguments.seed)

@@ -107,7 +107,9 @@ def saving(arguments: Namespace) -> Iterator[dict[str, Path | None]]:
     """Where the resumable state of this run is kept; nobody else can write there until it ends,
     however it ends.
     """
-    state = arguments.state
+    state, log = arguments.state, getattr(arguments, "log", None)
+    if log and log.exists() and not log.read_bytes().startswith(b"epoch,"):
+        raise RuntimeError(f"{log} is no log of a training: name another, --log")
     lock = FileLock(state.with_name(f"{state.name}.lock"))
     try:
         lock.acquire(timeout=0)

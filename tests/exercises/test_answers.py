@@ -37,15 +37,20 @@ def changed(base: str, answer: str | tuple[str, ...]) -> str:
     return base
 
 
+def source_of(function: str, answer: str) -> str:
+    """A function from its body; a whole cell as it is."""
+    if f"def {function}(" in answer:
+        return answer
+    solution = ast.parse(COURSE.solution(function)).body
+    (arguments,) = (node.args for node in solution if getattr(node, "name", "") == function)
+    return f"def {function}({ast.unparse(arguments)}):\n{textwrap.indent(answer, '    ')}"
+
+
 def define(function: str, answer: str):
-    """A function from its body, or a whole cell; other exercises are solved as the course does."""
+    """The function that an answer defines; other exercises are solved as the course does."""
     others = (name for name in COURSE.items if name != function and name in answer)
     names = GIVEN | {name: COURSE.define(name, {}) for name in others}
-    if f"def {function}(" not in answer:
-        solution = ast.parse(COURSE.solution(function)).body
-        (arguments,) = (node.args for node in solution if getattr(node, "name", "") == function)
-        answer = f"def {function}({ast.unparse(arguments)}):\n{textwrap.indent(answer, '    ')}"
-    exec(answer, names)
+    exec(source_of(function, answer), names)
     return names[function]
 
 

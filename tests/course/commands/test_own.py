@@ -274,6 +274,17 @@ def test_stopped_after_fine_tuning_the_same_command_goes_on_and_has_not_lost_it(
     )
 
 
+def test_files_of_something_else_are_not_written_over(own, tmp_path, capsys):
+    (tmp_path / "table.csv").write_text("of somebody")
+    assert main(["compress", *own, "--output", str(tmp_path)]) == 1
+    assert "table.csv is not of this command: choose a new folder" in capsys.readouterr().err
+    (tmp_path / "cats.csv").write_text("image,label\n")
+    words = ["train", "--data", own[-1], "--output", str(tmp_path / "cats.safetensors")]
+    assert main([*words, "--model", "tiny", "--epochs", "1", "--input-size", "24"]) == 1
+    assert "cats.csv is no log of a training: name another, --log" in capsys.readouterr().err
+    assert (tmp_path / "cats.csv").read_text() == "image,label\n"
+
+
 def test_a_plain_module_goes_the_whole_way_and_an_error_hands_over_what_is_finished(
     own, tmp_path, monkeypatch
 ):
