@@ -55,6 +55,7 @@ reference: $(READY)
 	$(PY) -m course.benchmarks.quantization
 	$(PY) -m course.benchmarks.peers
 	$(PY) -m course.benchmarks.speed
+	$(PY) -m course.benchmarks.peers --speed
 	$(PY) -m course.benchmarks.deployed
 	$(PY) -m course results
 	PROFILE=full $(PY) -m course run --publish
@@ -82,7 +83,8 @@ lint: $(READY)
 
 # After each change: lint, and the fast tests of what differs from the main branch.
 check: lint $(READY)
-	$(TESTS) -m "not slow and not network" tests/test_dependencies.py tests/test_size.py $$(.ci/changed)
+	changed=$$(.ci/changed) && \
+	  $(TESTS) -m "not slow and not network" tests/test_dependencies.py tests/test_size.py $$changed
 
 # A representative share of the slow tests; ONLY="tests/pruning tests/course/grading" takes it from these folders alone.
 check-ci: $(READY)

@@ -7,7 +7,7 @@ import torch
 
 import course.__main__
 from course.__main__ import COMMANDS, main
-from course.commands import grade
+from course.commands import grade, options
 from helpers import data
 from helpers.data import REPOSITORY
 
@@ -79,7 +79,8 @@ def test_no_file_is_named_for_two_things(tmp_path, monkeypatch, capsys, words):
 def test_one_file_under_two_names_is_one_file(tmp_path, capsys):
     path, other = tmp_path / "net.safetensors", tmp_path / "NET.safetensors"
     path.write_bytes(b"the only copy")
-    other.hardlink_to(path)  # as capitals are on a Mac
+    if not other.exists():  # where capitals are not small letters
+        other.hardlink_to(path)
     assert main(["prune", str(path), "--output", str(other), "--data", "nowhere"]) == 1
     assert "are one file" in capsys.readouterr().err
 
@@ -88,6 +89,8 @@ def test_the_home_folder_may_be_a_tilde_in_every_path(tmp_path, monkeypatch, cap
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     (tmp_path / "photos").mkdir()
+    with pytest.raises(data.DataError, match="photos"):
+        options.images("~/photos")
     assert main(["evaluate", "--data=~/photos", "~/none.safetensors"]) == 1
     assert f"{tmp_path / 'none.safetensors'}" in capsys.readouterr().err
 

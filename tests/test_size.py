@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 93_360,
-    "helpers/graphs": 12_540,
+    "helpers": 93_400,
+    "helpers/graphs": 12_590,
     "helpers/models": 5_840,
     "helpers/passes": 10_680,
     "helpers/pruning": 14_120,
@@ -28,14 +28,14 @@ BUDGETS = {
     "helpers/plots": 5_230,
     "helpers/training": 7_440,
     "helpers/checks": 5_440,
-    "course": 98_820,
+    "course": 98_900,
     "course/benchmarks": 17_430,
-    "course/commands": 10_320,
-    "course/grading": 41_020,
+    "course/commands": 10_400,
+    "course/grading": 41_030,
     "course/lessons": 6_610,
     "course/publish": 8_620,
     "course/reference": 11_790,
-    "tests": 239_510,
+    "tests": 240_230,
     "notebooks": 100_200,
 }
 TOKENS_A_LINE = 11

@@ -67,6 +67,8 @@ def torch_pruning(model: nn.Module, inputs: tuple) -> Found:
                 place = (name, dependency.target.pruning_dim)
                 # It counts among the channels that earlier groups have left.
                 old = left.setdefault(place, [*range(size_of(masked, *place))])
+                if not old:  # it holds no tensor of that kind
+                    continue
                 set_zero(masked, name, [old[channel] for channel in channels], place[1])
                 gone.setdefault(place, set()).update(channels)
             for place, cut in gone.items():

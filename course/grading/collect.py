@@ -232,7 +232,8 @@ def _take(
         too_late = _is_worthless(room, assignment, person, hand_in.arrived, in_time) and not (
             _is_worthless(room, assignment, person, before, was_in_time)
         )
-        if was_in_time and not in_time and person.lateness(assignment)[1] == 0 and sound_before:
+        unknown = hand_in.canvas_says == LATE and person.lateness(assignment)[1] == 0
+        if unknown and was_in_time and not first and sound_before:
             hand_in.remark = _joined(
                 hand_in.remark,
                 f"Canvas says late: write the days into late_days_{assignment}, then collect again;"

@@ -128,6 +128,8 @@ def with_block(text: str, new: str) -> str:
 
 def block(table: pd.DataFrame) -> str:
     """The first screen: the chart and four networks."""
+    unsteady = (speeds().iqr_ms / speeds().median_ms).median() > UNSTEADY
+    busy = " that was busy with other work" * bool(unsteady)
     notes = (
         "*Half* and *a tenth* keep that share of the parameters; *smallest* is *a tenth* with fewer"
         " bits. In *half* and *smallest* each layer has its own number of bits. Accuracy is on"
@@ -135,11 +137,9 @@ def block(table: pd.DataFrame) -> str:
         " chart counts that file compressed by `xz`, so it shows fewer bytes. *ONNX file*: as"
         f" engines load it; its accuracy differs by at most {100 * largest_difference(table):.2f}"
         " points. *One image*: the median time in ONNX Runtime on two threads of an"
-        f" {speeds().device.iloc[0]}. ONNX Runtime computes with at least 8 bits, so fewer bits"
-        " save space, not time"
+        f" {speeds().device.iloc[0]}{busy}. ONNX Runtime computes with at least 8 bits, so fewer"
+        " bits save space, not time."
     )
-    busy = (speeds().iqr_ms / speeds().median_ms).median() > UNSTEADY
-    notes += " (measured on a machine that was busy with other work)." if busy else "."
     small = reference("tiny").set_index("stage").accuracy["dense"]
     epochs = reference("tiny_training").groupby("image_size").seconds.agg(["median", "size"])
     minutes = epochs.prod(axis=1).sum() / 60  # some epochs of the run were disturbed

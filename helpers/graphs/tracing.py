@@ -27,6 +27,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.graphs.editing import quick_copy
+from helpers.graphs.effects import Storage
 from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
 from helpers.graphs.interception import NOT_RECORDED
 from helpers.graphs.recording import Recorder, stored_tensors
@@ -148,29 +149,32 @@ def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) 
     recorder = Recorder(tuple(example_inputs), with_data=with_data)
     with torch.random.fork_rng(devices=[]):
         graph = recorder.record(own)
-    _copy_returned_constants(graph)
     for node, value in recorder.values.items():
         # A tensor that was reshaped in place later has two shapes: neither alone is right.
         if isinstance(value, torch.Tensor) and value.shape != node.meta["val"].shape:
             del node.meta["val"]
     graph_module = Graph(own, graph, type(model).__name__)
+    _copy_returned_constants(graph_module)
     for module in graph_module.modules():
         if type(module) is nn.Module:  # a container that torch.fx made, in train mode
             module.training = False
     return graph_module
 
 
-def _copy_returned_constants(graph: fx.Graph) -> None:
+def _copy_returned_constants(graph_module: fx.GraphModule) -> None:
     """A tensor that forward makes anew is a constant of the graph: the caller, who may write into
     what is returned, gets a copy.
     """
-    output = graph.output_node()
-    for node in output.all_input_nodes:
-        if node.op == "get_attr" and node.target.startswith("_tensor_constant"):
-            with graph.inserting_after(node):
-                copied = graph.call_method("clone", (node,))
+    reads = graph_module.graph.find_nodes(op="get_attr")
+    made = [node for node in reads if node.target.startswith("_tensor_constant")]
+    storage = Storage(graph_module) if made else None
+    for node in made:
+        if storage.is_returned(node):
+            with graph_module.graph.inserting_after(node):
+                copied = graph_module.graph.call_method("clone", (node,))
             copied.meta.update(node.meta)
-            output.replace_input_with(node, copied)
+            node.replace_all_uses_with(copied, lambda user, copied=copied: user is not copied)
+            graph_module.recompile()
 
 
 def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) -> fx.GraphModule:

@@ -2,6 +2,7 @@
 and its inputs.
 """
 
+import itertools
 from dataclasses import dataclass
 
 import pytest
@@ -136,8 +137,9 @@ def test_a_method_of_an_object_that_the_network_gets_may_do_anything():
 
 
 def test_a_tensor_that_forward_makes_is_new_in_each_call():
-    network = Net(lambda m, x: (m.conv(x), torch.zeros(())), conv=nn.Conv2d(3, 4, 3)).eval()
-    for route in ("fx", "export"):
+    made = [lambda m, x: (m.conv(x), torch.zeros(())), lambda m, x: (x, torch.zeros(()).to(x))]
+    for route, forward in itertools.product(("fx", "export"), made):
+        network = Net(forward, conv=nn.Conv2d(3, 4, 3)).eval()
         optimized, _ = optimize(network, X, route=route)
         optimized(X)[1].add_(5)
         assert optimized(X)[1] == 0

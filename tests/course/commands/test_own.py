@@ -3,6 +3,8 @@ lost.
 """
 
 import re
+import sys
+from argparse import Namespace
 
 import onnxruntime
 import pandas as pd
@@ -13,6 +15,7 @@ from torchvision.models import resnet18
 
 from course.__main__ import main
 from course.commands.finetune import Ensemble
+from course.publish import compressed
 from helpers import augment, data, models, pipeline, quantization, training
 from helpers.dataset import CIFAR10, normalization_of
 from tests.cifar_fixtures import write_images
@@ -266,12 +269,18 @@ def test_stopped_after_fine_tuning_the_same_command_goes_on_and_has_not_lost_it(
         assert line.endswith("| 14 of 14 |")
     assert f"report: {tmp_path / 'report.md'}" in capsys.readouterr().out
     reasons = ("computed in integers", "| 8 | 7 | it is an output of the network |")
-    for told in (*reasons, "## Make it again\n\n"):
+    for told in (*reasons, f"## Make it again\n\n{compressed.again()}\n"):
         assert told in report, report
     after = models.load(tmp_path / "fine-tuned.safetensors", factory=FACTORY)
     assert all(
         torch.equal(tensor, after.state_dict()[name]) for name, tensor in tuned.state_dict().items()
     )
+
+
+def test_a_report_names_the_command_that_made_it_if_there_was_one(monkeypatch):
+    for spec, told in ((None, "Run the cell"), (Namespace(name="course.__main__"), "```\ncd ")):
+        monkeypatch.setitem(sys.modules, "__main__", Namespace(__spec__=spec))
+        assert compressed.again().startswith(told)
 
 
 def test_files_of_something_else_are_not_written_over(own, tmp_path, capsys):

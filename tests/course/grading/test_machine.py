@@ -330,7 +330,7 @@ def test_a_private_file_is_private_in_a_folder_that_others_may_read(tmp_path):
     assert (tmp_path / "page.html").stat().st_mode & 0o044
 
 
-@pytest.mark.parametrize("name", ["what?", "a%20b"])
+@pytest.mark.parametrize("name", ["what?", "a%20b", "a[1]"])
 def test_a_folder_in_which_no_gradebook_can_lie_is_refused(tmp_path, name):
     with pytest.raises(ClassroomError, match="choose another --folder"):
         Classroom.open(tmp_path / name)

@@ -97,6 +97,9 @@ def test_one_item_is_graded_again_and_the_marks_of_the_others_stay(
     result = room.result("a1", "ada")
     result["items"]["fold_conv"]["points"] = 7.0  # of the grader as it was
     write(room.result_path("a1", "ada"), json.dumps(result))
+    with record.Gradebook(f"sqlite:///{room.gradebook}") as book:
+        book.find_grade("fold_conv", "a1", "a1", "ada").auto_score = 7.0
+        book.db.commit()
     give_by_hand(room, 5, "padding_answer")
     assert runner.run(room, a1, item="bn_affine") == {"graded": 0, "kept": 3}  # nothing changed
     monkeypatch.setattr(runner, "version", lambda name: "corrected")
@@ -302,11 +305,11 @@ def test_whoever_reads_anonymous_answers_finds_no_name_and_points_come_home(
     (room.folder / "class_list.csv").write_text("student,extra_days\nzebulon,1\n")
     due = "anonymous = true\n[due]\na1 = 2019-01-01T00:00:00Z\n"
     room.settings.write_text(due)
-    assert "UTC; it was due 2019-01-02 00:00 UTC<" in feedback.write_all(room, a1)[0].read_text()
+    assert "UTC; it was due 2019-01-02 00:00:00 UTC<" in feedback.write_all(room, a1)[0].read_text()
     room.settings.write_text(due.replace("Z", "+01:00"))
-    words = "UTC+01:00; it was due 2019-01-02 00:00 UTC+01:00<"
+    words = "UTC+01:00; it was due 2019-01-02 00:00:00 UTC+01:00<"
     assert words in feedback.write_all(room, a1)[0].read_text()
-    collecting._note(room.submission("zebulon", "a1"), datetime(2030, 1, 1, tzinfo=UTC), True)
+    collecting._note(room.submission("zebulon", "a1"), datetime(2030, 1, 1, tzinfo=UTC), "in-time")
     assert "handed in on time<" in feedback.write_all(room, a1)[0].read_text()  # Canvas says so
     anonymous("true")
     (page,) = feedback.write_all(room, a1)

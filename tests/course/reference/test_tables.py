@@ -98,11 +98,13 @@ def test_published_rows_are_never_measured_on_the_sample_and_a_network_without_a
 ):
     monkeypatch.setattr("sys.argv", ["benchmark"])
     monkeypatch.setattr(data, "load_cifar10", lambda source: {}[source])
+    needed = []
     for module in (pruning_quality, quantization):
-        monkeypatch.setattr(module, "need", lambda parser, *packages: None)
+        monkeypatch.setattr(module, "need", lambda parser, *packages: needed.append(packages))
     for module in (deployed, peers, pruning_quality, pruning_unstructured, quantization):
         with pytest.raises(KeyError, match="'local'"):
             module.main()
+    assert needed == [("torch_pruning",), ("torchao", "nncf", "openvino")]
     with pytest.raises(
         SystemExit, match="no file of huge: make one, python -m course sweep reference huge"
     ):
