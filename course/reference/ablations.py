@@ -6,7 +6,7 @@ from course.reference.table import FOLDER
 
 ABLATIONS = FOLDER / "ablations.csv"
 NOTE = (
-    "One thing changed at a time; a training is the same short one for all: `python -m course sweep"
+    "One thing is changed at a time; all trainings are the same short one: `python -m course sweep"
     " ablations`."
 )
 

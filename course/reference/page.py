@@ -17,25 +17,25 @@ PLAN = (
     ("rounded to 8 bits", "1.15 M, 1.15 MB, 8 times smaller, 92.5 %", "half-int8", "accuracy"),
 )
 FILES = {
-    "results.csv": "python -m course sweep reference",
-    "ablations.csv": "python -m course sweep ablations",
-    "deployed.csv": "python -m course.benchmarks.deployed",
-    "speed.csv": "python -m course.benchmarks.speed",
-    "quantization_accuracy.csv": "python -m course.benchmarks.quantization",
-    "tiny.csv": "python -m course sweep tiny",
-    "dense_training.csv, tiny_training.csv": "python -m course train, as the checkpoints state",
-    "tiny_recovery.csv": "python -m course.benchmarks.tiny_recovery",
+    "results.csv": "`python -m course sweep reference`",
+    "ablations.csv": "`python -m course sweep ablations`",
+    "deployed.csv": "`python -m course.benchmarks.deployed`",
+    "speed.csv": "`python -m course.benchmarks.speed`",
+    "quantization_accuracy.csv": "`python -m course.benchmarks.quantization`",
+    "tiny.csv": "`python -m course sweep tiny`",
+    "dense_training.csv, tiny_training.csv": "`python -m course train`, as the checkpoints state",
+    "tiny_recovery.csv": "`python -m course.benchmarks.tiny_recovery`",
     "pruning_networks.csv, unprunable.csv": (
-        "python -m course.benchmarks.pruning_networks [--unprunable]"
+        "`python -m course.benchmarks.pruning_networks [--unprunable]`"
     ),
-    "pruning_quality.csv": "python -m course.benchmarks.pruning_quality",
-    "pruning_unstructured.csv": "python -m course.benchmarks.pruning_unstructured",
-    "tiny_rounding.csv": "python -m course.benchmarks.tiny_rounding",
-    "wild.csv": "python -m course.benchmarks.wild --package PACKAGE",
-    "peers.csv, peers_speed.csv": "python -m course.benchmarks.peers [--speed]",
-    "published.csv": "written by hand, with sources",
+    "pruning_quality.csv": "`python -m course.benchmarks.pruning_quality`",
+    "pruning_unstructured.csv": "`python -m course.benchmarks.pruning_unstructured`",
+    "tiny_rounding.csv": "`python -m course.benchmarks.tiny_rounding`",
+    "wild.csv": "`python -m course.benchmarks.wild --package PACKAGE`",
+    "peers.csv, peers_speed.csv": "`python -m course.benchmarks.peers [--speed]`",
+    "published.csv": "hand, with sources",
     "README.md, chart.svg, chart-dark.svg, and the first screen of the course's README": (
-        "python -m course results"
+        "`python -m course results`"
     ),
 }
 NAMES = (
@@ -56,7 +56,7 @@ MADE = {
     "qat": "training with rounding",
 }
 SPEED = (
-    "Median milliseconds, each engine in a process of its own, freed memory kept, rounds in drawn"
+    "Median milliseconds, each engine in a process of its own that keeps freed memory, in random"
     " order"
 )
 
@@ -87,9 +87,7 @@ def text(table: pd.DataFrame) -> str:
         ablations.NOTE,
         as_markdown(ablations.readable(load(ablations.ABLATIONS))),
         "## Files",
-        as_markdown(
-            pd.DataFrame({"file": FILES.keys(), "written by": [f"`{c}`" for c in FILES.values()]})
-        ),
+        as_markdown(pd.DataFrame({"file": FILES.keys(), "written by": FILES.values()})),
     ]
     return "\n\n".join(parts) + "\n"
 

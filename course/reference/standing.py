@@ -29,11 +29,11 @@ def standing(table: pd.DataFrame, others: pd.DataFrame) -> str:
     if alone:
         told.append(
             "no other network that we know of is both smaller and more accurate than"
-            f" {listed(alone)}"
+            f" {listed(alone, 'or')}"
         )
     return f"With sizes counted alike, {', and '.join(told)}." if told else ""
 
 
-def listed(names: list[str]) -> str:
+def listed(names: list[str], word: str = "and") -> str:
     """A, B and C."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return f" {word} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -25,20 +25,20 @@ PRUNED = (
 WILD = (
     "**Networks of others.** Untrained networks of timm and transformers, small, with random"
     " statistics of BatchNorm. A folded network must answer like the network itself, a cut one like"
-    " it with the same channels at zero (so whoever cuts through a LayerNorm, whose mean changes,"
-    " is wrong), an int8 one with at most twice the error of PyTorch's rounding. *right %* is the"
-    " share of those four; *over a limit* (8 GB, 120 s) stands outside it. *optimize* takes the"
+    " it with the same channels at zero (so cutting through a LayerNorm, whose mean changes,"
+    " is wrong), an int8 one with at most twice the error of PyTorch's rounding. *right %* is of"
+    " the four columns before it, without *over a limit* (8 GB, 120 s). *optimize* takes the"
     " better of its two routes; the last four rows are other tools, on the same networks. Ours was"
     " mended on these networks until none was wrong; the other tools were not."
 )
 PEERS = (
-    "**Small networks of others**, trained once from random weights, with the teacher, views of the"
-    " images and {epochs} epochs of *fast*, and rates for random weights. For images of 32 pixels"
-    " MobileNetV3 has one stride fewer, ShuffleNet two, and no pooling at the start. *fast* had a"
-    " start that they lack, being cut from a trained network. Milliseconds are those of ONNX"
-    " Runtime, for 1 and for 128 images, with the faster of the float32 and the int8 file: medians"
-    " ± half the interquartile range, all in one run ({device}, {threads} threads, load of the"
-    " machine {load:.0f}), so not to be compared with those above."
+    "**Small networks of others**, trained once from random weights, with *fast*'s teacher,"
+    " augmentation and {epochs} epochs, and learning rates for random weights. For images of 32"
+    " pixels MobileNetV3 has one stride fewer, ShuffleNet two and no first pooling. *fast* had a"
+    " head start: it was cut from a trained network. Milliseconds are those of ONNX Runtime, for 1"
+    " and for 128 images, with the faster of the float32 and the int8 file: medians ± half the"
+    " interquartile range, all in one run ({device}, {threads} threads, load of the machine"
+    " {load:.0f}), so not to be compared with those above."
 )
 
 
