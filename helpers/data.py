@@ -71,8 +71,8 @@ def load_cifar10(source: str = "auto") -> Dataset:
                 return load_local(data_folder())
             return fetch(name, another_is_left=name != attempts[-1])
         except DataError as error:
-            # Nothing replaces a copy in CIFAR10_DIR; only a folder without one may be filled by a
-            # download.
+            # A copy in CIFAR10_DIR that does not load is an error, and so is a CIFAR10_DIR that is
+            # not there; a folder without a copy may be filled by a download.
             is_target = source == "auto" and data_folder().exists() and not copies_in(data_folder())
             named = name == "local" and os.environ.get("CIFAR10_DIR") and not is_target
             if source == name or named:

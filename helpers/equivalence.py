@@ -23,6 +23,7 @@ from torch import fx, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.graphs.editing import quick_copy
+from helpers.graphs.recording import tensors_in
 
 # How far two answers may lie apart, relative to the largest number in them.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 8e-2}
@@ -69,7 +70,7 @@ class Answers:
         tolerance = self._tolerance(network)
         for number, got in self._run(network).items():
             if number > 1 and not self._any_batch and isinstance(got, Exception):
-                continue  # calls 0 and 1 have the batch size of the example, others need not run
+                continue  # the first two have the batch size of the example; others need not run
             reason = self._mismatch(number, self._expected[number], got, tolerance)
             if reason is not None:
                 shapes = ", ".join(map(_described, tensors_in(self._calls[number])))
@@ -123,11 +124,6 @@ class Answers:
         if isinstance(exact, Exception) or answer.dtype == torch.float64:
             return 0.0
         return gap(answer, exact[position].to(answer.dtype))[1]
-
-
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """The tensors inside nested lists, tuples and dicts, in order."""
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> str:

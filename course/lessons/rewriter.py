@@ -32,7 +32,7 @@ from helpers.graphs.editing import Editor
 from helpers.graphs.errors import Declined, GraphMismatch, UnsupportedCase
 from helpers.graphs.operations import attribute, target_name
 from helpers.graphs.rewriting import Outcome
-from helpers.passes.folder import Pass
+from helpers.passes.base import Pass
 
 
 @dataclass(frozen=True)

@@ -180,8 +180,8 @@ def load(file: Path) -> tuple[Item, ...]:
 def folded_code(folder: Path) -> list[str]:
     """The code in the texts of the notebooks."""
     code = []
-    # The new version of a lesson that was changed lies beside it (NAME.new.ipynb, .new2), and fits
-    # the exercises: backwards, it comes first.
+    # Sorted backwards, for beside a lesson that its learner changed may lie a newer version
+    # (NAME.new.ipynb, NAME.new2.ipynb), which fits the exercises.
     for path in sorted(folder.glob("[0-9]*.ipynb"), reverse=True):
         for cell in json.loads(path.read_text("utf-8"))["cells"]:
             if cell["cell_type"] == "markdown":

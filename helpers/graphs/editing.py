@@ -23,7 +23,8 @@ class Editor:
     def __init__(self, graph_module: fx.GraphModule):
         self.graph_module = graph_module
         self.graph = graph_module.graph
-        # Calls that agree share a layer: what a call reads -> the layer's path (layers.py).
+        # Calls of the same tensors with the same settings share a layer (layers.py): tensors and
+        # settings -> the layer's path.
         self.layers: dict[Any, str] = {}
         # The same for folding: a layer and what is folded into it -> the new layer's path, and that
         # layer.

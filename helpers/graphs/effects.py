@@ -6,7 +6,7 @@ whether it is random.
     z = y.add_(1)                   written: where does it write?          into y, so x is [2., 3.]
     r = F.dropout(x, 0.5, True)     is_random: does r differ in each call? yes
     s = F.relu(x)                   is_pure: may it go if nothing uses s?  yes
-    torch._assert(x, "...")                                                no, it may raise
+    torch._assert(x, "...")         is_pure: may it go?                    no, it may raise
 
 A pass that moves, merges or deletes a node asks here first. All answers err on the safe side: a
 function or module that is not known to be torch's own may do anything.

@@ -2,9 +2,10 @@
 never changed.
 
 The search starts at an anchor, which may be the result of the pattern, and goes on to its operands.
-Operands that are operations are compared before values, so that a reason is given mostly where all
-operations fit. Unlike in torch's `SubgraphMatcher`, modules are compared by class and not by
-name, operands of commutative operations may stand in either order, and there are reasons.
+Operands that are operations are compared before values: where an operation does not fit, nothing is
+said, and the reasons speak of places where the operations fit and a value does not. Unlike in
+torch's `SubgraphMatcher`, modules are compared by class and not by name, operands of commutative
+operations may stand in either order, and there are reasons.
 """
 
 import functools

@@ -7,6 +7,14 @@ The same operation has many spellings: `nn.ReLU(inplace=True)`, `F.relu`, `torch
 The canonical spelling calls one function, with the input first, required arguments by position, and
 whatever differs from the default by name. Layers with parameters are an exception: their canonical
 spelling is the module (layers.py).
+
+Five names of what a node calls, for a call of an `nn.ReLU()` at the path "act" and for `x.add_(y)`:
+
+    operation(node)         "relu"          "add"       its name in all tables
+    operation_name(called)  "relu"          "add"       the same, from what `callee` gives
+    callee(node)            nn.ReLU         "add_"      a class, a function or a method's name
+    bare_name(called)                       "add_"      as spelt where it is defined
+    target_name(target)     "act"           "add_"      to be read by people
 """
 
 import functools

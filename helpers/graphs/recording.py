@@ -24,7 +24,7 @@ from unittest.mock import patch
 import torch
 from torch import fx, nn
 from torch._C import DisableTorchFunction, _DisableTorchDispatch
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.graphs.editing import quick_copy
 from helpers.graphs.effects import has_hooks
@@ -74,8 +74,8 @@ class Recorder(fx.Tracer):
         self.strict = strict
         self._inputs = inputs
         self._with_data = with_data
-        # The id of a tensor or layer -> what takes its place while values are worked out. It is
-        # the memo of copy.deepcopy.
+        # The id of a tensor or layer -> what takes its place while values are worked out. This
+        # table is handed to copy.deepcopy as its memo.
         self._copies: dict[int, Any] = {}
         self._network_has_data = False
         self._is_evaluating = False
@@ -285,6 +285,11 @@ def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
 
 def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.is_meta else torch.empty_like(tensor, device="meta")
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors inside nested lists, tuples and dicts, in order."""
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def first_names(tensors: dict[str, torch.Tensor]) -> dict[str, str]:

@@ -4,7 +4,7 @@
     route="export"  torch.export runs it on fake tensors and records ATen operations
 
 Either way parameters keep their names in the module tree, and `node.meta["val"]` holds what the
-node gives, with tensors that have no data: shape and dtype count, the device does not.
+node gives. Its tensors have no data: they tell shape and dtype, and nothing about the device.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from helpers.graphs.editing import quick_copy
 from helpers.graphs.effects import Storage
 from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
 from helpers.graphs.interception import NOT_RECORDED
-from helpers.graphs.recording import Recorder, stored_tensors
+from helpers.graphs.recording import Recorder, stored_tensors, tensors_in
 
 ROUTES = ("fx", "export")
 # The module of the functions that export writes before and after the inside of torch.vmap.
@@ -96,7 +96,7 @@ def _check(model: nn.Module, example_inputs: tuple[Any, ...]) -> None:
         raise UnsupportedCase(
             "tracing", f"expected a network (nn.Module), got {type(model).__name__}"
         )
-    given = _tensors(example_inputs)
+    given = tensors_in(example_inputs)
     if not given:
         types = ", ".join(type(value).__name__ for value in example_inputs)
         raise GraphMismatch(
@@ -131,12 +131,8 @@ def _on_one_device(model: nn.Module, example_inputs: tuple[Any, ...]) -> bool:
     """Whether all tensors are on one device: a call without data, where all are on "meta", would
     not notice that two are not.
     """
-    tensors = [*_tensors(example_inputs), *stored_tensors(model).values()]
+    tensors = [*tensors_in(example_inputs), *stored_tensors(model).values()]
     return len({tensor.device for tensor in tensors}) == 1
-
-
-def _tensors(example_inputs: tuple[Any, ...]) -> list[torch.Tensor]:
-    return [value for value in tree_leaves(example_inputs) if isinstance(value, torch.Tensor)]
 
 
 def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) -> fx.GraphModule:

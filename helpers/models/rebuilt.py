@@ -5,10 +5,9 @@ replaced, a stride set, a hook added) would silently be lost. So `save` builds t
 and compares, in this order: the names, dtypes and shapes of the tensors; the type, attributes and
 hooks of each module; and last the answers to an example.
 
-Any difference is refused, but for what only training uses (dropout, momentum), and with one
-exception: if the answers agree, a network may differ in attributes that its owner added, and in
-caches and counters, which also change in the fresh network when it runs. If no input is known that
-the network takes, there is no exception.
+Any difference is refused, with two exceptions. What only training uses (dropout, momentum) may
+differ. And if the answers to an example agree, so may attributes that the owner added, and caches
+and counters, which change in the fresh network, too, when it runs.
 
 Example:
     >>> network = models.build("resnet18")

@@ -5,7 +5,7 @@
 
 In the order in which to read it:
 
-    folder              what a pass is: node by node, or a table of rules
+    base                what a pass is: node by node, or a table of rules
     passer              all passes in their order; runs them, and reports what each did
     canonicalize        one form for each operation
     constant_folding    what depends on parameters alone is computed once

@@ -35,7 +35,7 @@ from helpers.graphs.operations import (
     is_in_place,
     operation,
 )
-from helpers.passes.folder import Pass
+from helpers.passes.base import Pass
 
 # Questions about sizes; "getitem" may take one out of x.size().
 SIZE_QUESTIONS = ("shape", "size", "sym_size", "ndim", "dim", "getitem")

@@ -15,7 +15,7 @@ from helpers.graphs.editing import Editor
 from helpers.graphs.effects import is_pure
 from helpers.graphs.errors import Declined
 from helpers.graphs.operations import perform
-from helpers.passes.folder import Pass
+from helpers.passes.base import Pass
 
 
 class ConstantFolding(Pass):

@@ -26,8 +26,8 @@ from helpers.graphs.matching import Match
 from helpers.graphs.operations import called_module
 from helpers.graphs.patterns import Constant, OpPattern, Value
 from helpers.graphs.rewriting import Rule, Rules
+from helpers.passes.base import RulePass
 from helpers.passes.conv_bn_folding import LAYER, PerChannel, fold
-from helpers.passes.folder import RulePass
 
 X, Z = Value("x"), Constant("z")
 

@@ -29,7 +29,7 @@ from helpers.graphs.matching import Match
 from helpers.graphs.operations import CONVS, NORMS, TRANSPOSED, attribute, called_module
 from helpers.graphs.patterns import OpPattern
 from helpers.graphs.rewriting import Rules
-from helpers.passes.folder import RulePass, check_same_form
+from helpers.passes.base import RulePass, check_same_form
 
 LAYER = OpPattern((*CONVS, *TRANSPOSED, nn.Linear), name="layer")
 # One factor or summand per output channel, or one number for all of them.

@@ -22,7 +22,7 @@ from helpers.graphs.errors import Declined
 from helpers.graphs.layers import why_not_ordinary
 from helpers.graphs.operations import called_module
 from helpers.graphs.rewriting import Outcome
-from helpers.passes.folder import Pass, check_same_form
+from helpers.passes.base import Pass, check_same_form
 
 IDENTITY_MODULES = (
     nn.Identity,

@@ -92,7 +92,7 @@ class _Packed(NamedTuple):
     key: Any = None  # the shapes and the state of the weight for which it was made
     weight: Tensor | None = None  # in oneDNN's order; None where no kernel can run
     settings: tuple[Any, ...] = ()
-    source: Tensor | None = None  # keeps the old weight alive, so that no other gets its address
+    source: Tensor | None = None  # the weight, kept alive: its address is part of the key
 
 
 class FusedLayer(nn.Module):

@@ -14,7 +14,7 @@ from helpers.graphs.matching import Match
 from helpers.graphs.operations import CONVS, OPERATIONS, TRANSPOSED, called_module, is_in_place
 from helpers.graphs.patterns import OpPattern, Value
 from helpers.graphs.rewriting import Outcome, Rules
-from helpers.passes.folder import Pass, RulePass, check_same_form
+from helpers.passes.base import Pass, RulePass, check_same_form
 from helpers.passes.fused_layer import KERNELS, FusedLayer, read_activation
 
 aten = torch.ops.aten

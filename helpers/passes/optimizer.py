@@ -14,7 +14,8 @@ from helpers.graphs.operations import operation
 from helpers.graphs.tracing import ROUTES, trace
 from helpers.passes.passer import FOLD, INFERENCE, Check, Passer, Report, look_up
 
-# "fold" runs until a round changes nothing; the level "inference" runs once after it.
+# The level "fold" runs its passes until a round changes nothing; the level "inference" does that,
+# too, and then runs its own once.
 PIPELINES: dict[str, list[str]] = {
     "fold": [cls.name for cls in FOLD],
     "inference": [cls.name for cls in INFERENCE],

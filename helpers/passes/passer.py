@@ -16,20 +16,19 @@ from torch import fx
 
 from helpers.graphs.errors import CheckFailed, GraphMismatch, PassError
 from helpers.graphs.rewriting import Outcome
+from helpers.passes.base import Pass
 from helpers.passes.canonicalize import Canonicalize
 from helpers.passes.constant_folding import ConstantFolding
 from helpers.passes.conv_add_folding import ConvAddFolding, ConvMulFolding, LinearFolding
 from helpers.passes.conv_bn_folding import ConvBnFolding
 from helpers.passes.elim_identity import DeadCode, ElimIdentity
-from helpers.passes.folder import Pass
 from helpers.passes.fusion import Contiguity, Fusion
 
-# In this order, round after round, until nothing changes. Each comes after those that make work for
-# it:
+# In this order, round after round, until nothing changes. Beside each, why it has its turn there:
 FOLD = (
     Canonicalize,  # the patterns of all others are written in its forms
     ConstantFolding,  # makes constants that the others can remove or fold
-    ElimIdentity,  # else adding 0 would give a layer a bias; also brings layer and norm together
+    ElimIdentity,  # brings layer and norm together, and removes `+ 0` before it becomes a bias
     LinearFolding,  # makes layers for the next three
     ConvBnFolding,  # this one and the next two fold what directly follows a layer
     ConvAddFolding,

@@ -3,9 +3,9 @@
 The test is a trial cut: leave one unit of each group, read the small network afresh, compare the
 two graphs. The rules say how large every value will be. A forward that computes with a fixed number
 (`view(-1, 256)`, a slice, a stored width) shows up here as a graph that fails or whose shapes or
-constants differ. A forward that decides by a number of channels (are two layers equally wide, is a
-width even?) most likely decides otherwise when hardly anything is left; if it does so only after
-another cut, `prune` finds out by the same comparison.
+constants differ. A forward may decide by a number of channels (are two layers equally wide, is a
+width even?). Most likely it decides otherwise when hardly anything is left, and is found out here.
+If not, `prune` finds out by the same comparison after its own cut.
 """
 
 import re

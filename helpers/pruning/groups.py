@@ -51,8 +51,8 @@ class PruneError(ValueError):
 
 @dataclass(frozen=True)
 class Member:
-    """Part of one axis of one tensor: `indices[i]` of the axis belongs to unit number `numbers[i]`
-    of the group.
+    """Part of one axis of one tensor: place `indices[i]` of the axis belongs to the unit that is
+    number `numbers[i]` in its group, counted from 0.
     """
 
     tensor: str

@@ -100,8 +100,8 @@ class Labelling:
         return self.tensors.setdefault(name, LabelledTensor(shape, [...] * len(shape), name))
 
     def axis(self, tensor: LabelledTensor, dim: int) -> Labels | None:
-        """The labels of an axis. At the first use an axis of a parameter gets new ones, unless its
-        length is 1; that of a buffer gets none.
+        """The labels of an axis. An axis of a parameter gets new ones at its first use. An axis of
+        length 1 has none, and no axis of a buffer.
         """
         if tensor.axes[dim] is ...:
             tensor.axes[dim] = None

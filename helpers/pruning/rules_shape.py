@@ -117,7 +117,7 @@ def tied(call: Call, labels: Labels, channels: np.ndarray) -> Labels | None:
 
 def made_to_follow(call: Call, labels: Labels, size: Number) -> bool:
     """Whether a size was computed from the number of channels on this axis, or on one that always
-    loses the same share. Axes of equal length are tied, to make sure of that.
+    loses the same share. So that an axis of equal length does, the two are tied here.
     """
     distinct_axes = {id(axis): axis for axis in size.axes}
     counted = np.concatenate([*distinct_axes.values()])

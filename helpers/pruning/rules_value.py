@@ -146,11 +146,13 @@ def weighted(call: Call) -> LabelledTensor:
 def grouped(
     call: Call, inputs: Labels | None, weight: LabelledTensor, width: int, groups: int
 ) -> Labels | None:
-    """The outputs of a grouped convolution. There are two ways to cut it; the one with more units
-    is taken. For a function it is always the second, since no cut can change its `groups`.
+    """The outputs of a grouped convolution, which can be cut in two ways:
 
-    Whole groups go: the inputs and outputs of a group are one unit.
-    All groups stay: each loses the same of its inputs, and the same of its outputs.
+    1. Whole groups go: the inputs and outputs of a group are one unit.
+    2. All groups stay: each loses the same of its inputs, and the same of its outputs.
+
+    The way with more units is taken; for a function the second, since no cut can change its
+    `groups`.
 
     Args:
         width: how many input channels a group has.

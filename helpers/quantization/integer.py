@@ -39,8 +39,8 @@ class Step(nn.Module):
         op: what it computes, without weight, bias and clamp.
         module: what computes an operation in float; None for any other.
         sources: how its inputs are coded; None for an input that comes as float.
-        has_codes: whether it encodes its output as `out` says; otherwise it returns floats, or
-            passes its input's codes through.
+        has_codes: whether it encodes its output as `out` says; otherwise it returns floats, or, as
+            a `Passthrough`, its input's codes.
         first, last: the bounds of its output's codes; `last` holds one code per channel.
     """
 

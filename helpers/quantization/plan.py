@@ -242,10 +242,11 @@ class Plan:
     def tied(self, alike: Callable[[PlanOp], Iterable[str]]) -> dict[str, tuple[str, ...]]:
         """Join edges into groups: for each edge its group, in the order of the plan.
 
-        `alike` says for an operation which of its inputs belong to the group of its output.
-
         Example: in x -> relu -> y -> linear -> z, where relu alone joins its input to its output, x
         and y have the group (x, y), and z has (z,).
+
+        Args:
+            alike: says for an operation which of its inputs belong to the group of its output.
         """
         groups = {edge: (edge,) for edge in self.shapes}
         for op in self.ops:

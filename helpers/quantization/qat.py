@@ -10,9 +10,9 @@ size s is learned as well; the chain rule gives, as in the LSQ paper,
 
     d x' / d s = round(v) - v inside,  first - z or last - z outside
 
-times 1 / sqrt(n * last) where n values share s, which keeps its steps in proportion to those of the
-weights. The bias is rounded too, to whole units of input scale * weight scale. Zero points stay as
-calibrated. BatchNorm is folded before.
+where n values share s, the slope is multiplied by 1 / sqrt(n * last): that keeps the steps of s in
+proportion to those of the weights. The bias is rounded too, to whole units of input scale * weight
+scale. Zero points stay as calibrated. BatchNorm is folded before.
 
 After S. Esser et al., "Learned Step Size Quantization", arXiv:1902.08153.
 """

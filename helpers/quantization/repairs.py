@@ -133,8 +133,9 @@ def columns(op: PlanOp, x: Tensor) -> Tensor:
 def covariance(op: PlanOp, exact: Batches, rounded: Batches) -> Tensor:
     """The covariance of a layer's columns x and y together: (groups, 2 size, 2 size).
 
-    Only as many images are used as are needed. A little noise, independent for each input but the
-    same in x and y, keeps V near W where the images say nothing.
+    Only as many images are used as are needed. The same little noise is added to x and to y,
+    independent for each column: where the images say nothing, an error W - V then costs something,
+    too.
     """
     size = op.weight[0].numel()
     places_per_image = math.prod(op.shape[:-1] if op.kind == "linear" else op.shape[1:])

@@ -6,8 +6,8 @@ it multiplies two neighbouring input channels (2i, 2i+1), unsigned activation ti
 and adds the two products into *16 bits, saturating*. The sum is exact as long as 255 * (w0 + w1)
 fits, that is, as long as the weights of one sign in a pair add up to at most 128. Many channels
 have a pair with more. So when the scale of 8 bits is chosen, the sum of a pair counts like a
-weight: then each pair of codes adds up to at most 127 + 1 (both rounded up), and the int8 kernels
-are exact on every processor.
+weight: divided by the scale it is at most 127. Rounded one by one, its two codes add up to at most
+128, and the int8 kernels are exact on every processor.
 
 Not every layer gets such a scale: one whose scales would grow by more than half keeps its own, and
 learned rounding or training may choose other codes. Where kernels could saturate, such a layer is
@@ -54,7 +54,7 @@ class LayerWeights:
 
         The bias is counted in units of input scale * weight scale. In a channel whose weights are
         almost 0, as pruning or training may leave them, this unit is too small for the bias. A
-        channel without any weight may have any scale: it gets one that gives its bias 16 bits.
+        channel without any weight may have any scale: it gets one in which its bias is 2^16.
         """
         has_weights = self.codes.flatten(1).any(1)
         largest_bias = torch.where(has_weights, LARGEST_SUM / 1.001, 2.0**16)

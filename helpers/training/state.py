@@ -171,8 +171,8 @@ class TrainingState:
             place.copy_(tensors[name])
 
     def refuse_other_settings(self, path: Path, stored: dict) -> None:
-        """A run goes on only with the settings that it was started with; a setting that is newer
-        than the file had its default then.
+        """A run goes on only with the settings that it was started with. Of a setting that the file
+        does not know, because it is newer, the default counts.
         """
         stored = self.settings | plain(Config()) | stored
         if stored["network"] != self.settings["network"]:

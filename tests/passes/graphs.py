@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from helpers.equivalence import gap
 from helpers.graphs.tracing import OTHER_INPUTS, trace
 from helpers.passes import Passer
-from helpers.passes.folder import Pass
+from helpers.passes.base import Pass
 from helpers.passes.passer import Report
 from tests.passes.zoo import NORMS, Net
 

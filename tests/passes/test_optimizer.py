@@ -14,7 +14,7 @@ from helpers.graphs.editing import Editor
 from helpers.graphs.errors import GraphMismatch, UnsupportedCase, WrongAnswer
 from helpers.graphs.rewriting import Outcome
 from helpers.passes import conv_bn_folding, optimizer
-from helpers.passes.folder import Pass
+from helpers.passes.base import Pass
 from tests.passes.graphs import differences
 from tests.passes.zoo import Net, as_buffer, conv, norm
 

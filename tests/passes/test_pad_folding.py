@@ -17,7 +17,7 @@ from helpers.graphs.errors import Declined
 from helpers.graphs.layers import why_not_ordinary
 from helpers.graphs.operations import CONVS, called_module
 from helpers.graphs.patterns import OpPattern
-from helpers.passes.folder import RulePass
+from helpers.passes.base import RulePass
 from tests.passes.graphs import calls, fold, network, reasons
 from tests.passes.zoo import conv, hooked
 

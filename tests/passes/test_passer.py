@@ -8,7 +8,7 @@ from helpers.graphs.errors import CheckFailed, GraphMismatch, PassError
 from helpers.graphs.patterns import OpPattern
 from helpers.graphs.rewriting import Outcome
 from helpers.graphs.tracing import trace
-from helpers.passes.folder import Pass, RulePass
+from helpers.passes.base import Pass, RulePass
 from helpers.passes.passer import Passer, size_of
 from tests.passes.graphs import network
 
