@@ -35,8 +35,8 @@ BUDGETS = {
     "course/lessons": 6_610,
     "course/publish": 8_620,
     "course/reference": 11_790,
-    "tests": 240_230,
-    "notebooks": 100_200,
+    "tests": 240_240,
+    "notebooks": 100_230,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100

@@ -189,7 +189,10 @@ def fold_oracle(inputs: dict, probe: dict) -> dict:
 
 def fold_view(answer: list, probe: dict) -> dict:
     """What the folded convolution computes."""
-    return {"output with W' and b'": F.conv2d(probe["x"], *layer_of(answer), padding=1)}
+    folded = layer_of(answer)
+    if any(part.dtype != probe["x"].dtype for part in answer):
+        raise ValueError("W' and b' should keep the dtype of W, float64 here, for a later cell")
+    return {"output with W' and b'": F.conv2d(probe["x"], *folded, padding=1)}
 
 
 # fold_conv_bn ------------------------------------------------------------------------------------

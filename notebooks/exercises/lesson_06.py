@@ -191,7 +191,8 @@ def tie_cases(rng: torch.Generator) -> list[Case]:
             values.append(steps[-1][0])
         steps.append(("classifier", "conv", (steps[-1][0],)))
         cases.append(Case(label, {"steps": steps}))
-    late = [("x", "image", ()), *((name, "conv", ("x",)) for name in "abcd")]
+    # As an nn.Sequential names it.
+    late = [("input", "image", ()), *((name, "conv", ("input",)) for name in "abcd")]
     late += [
         ("ab", "add", ("a", "b")),
         ("cd", "add", ("c", "d")),

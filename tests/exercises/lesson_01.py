@@ -94,12 +94,13 @@ ANSWERS = {
                 "W * a[:, None, None, None], a * b + beta - a * mu",
                 "torch.einsum('oihw,o->oihw', W, a), beta + a * (b - mu)",
             ),
+            ("W * a[:, None, None, None]", "W.mul(a.reshape(-1, 1, 1, 1))"),
+        ],
+        "wrong": [
             (
                 "W * a[:, None, None, None], a * b + beta - a * mu",
                 "(W * a[:, None, None, None]).float(), (a * b + beta - a * mu).float()",
             ),
-        ],
-        "wrong": [
             ("a[:, None,", "a[None, :,"),
             ("a * b + beta", "b + beta"),
             ("a * b + beta", "beta"),

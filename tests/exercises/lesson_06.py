@@ -1,5 +1,6 @@
 SPREAD = """
 marks = {name: {i} for i, (name, _, _) in enumerate(steps)}
+images = {name for name, kind, _ in steps if kind == "image"}
 for _ in steps:
     for name, kind, inputs in steps:
         for source in inputs if kind not in ("conv", "image") else ():
@@ -8,7 +9,7 @@ found = {}
 for name, kind, inputs in steps:
     if kind in ("conv", "depthwise"):
         found.setdefault(min(marks[name]), (set(), set()))[0].add(name)
-    if kind == "conv" and inputs[0] != "x":
+    if kind == "conv" and inputs[0] not in images:
         found.setdefault(min(marks[inputs[0]]), (set(), set()))[1].add(name)
 return found.values()
 """
@@ -87,6 +88,7 @@ ANSWERS = {
             ('if kind == "conv":', 'if kind in ("conv", "depthwise"):'),
             (" if group[0]]", "]"),
             ("[root(inputs[0])][1]", "[root(name)][1]"),
+            SPREAD.replace("not in images", '!= "x"'),
         ],
     },
 }
