@@ -140,9 +140,6 @@ def measured(package: str, name: str, steps: list[str]) -> Iterator[tuple[str, F
             found = worker.ask(step, seconds=LONGEST)
         except WorkerError as error:
             found = {"result": "crashed", "reason": kind(error)}
-            worker.process.join(1)
-            if worker.process.exitcode == -signal.SIGKILL:  # by the system, which had no more
-                found = {"result": "too large", "reason": f"more than {GIGABYTES} GB"}
         yield step, found
         if found["result"] in ("crashed", "too large"):
             worker.close()
