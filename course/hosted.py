@@ -64,7 +64,7 @@ def set_up() -> None:
         os.environ["COURSE_MINE"] = str(kept / "mine.py")
         move_answers(kept)
     # For a command that a cell starts.
-    path = [str(REPOSITORY), os.environ.get("PYTHONPATH")]
+    path = [str(REPOSITORY), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys(path)))
     os.chdir(REPOSITORY / "notebooks")
     answers = os.environ.get("COURSE_MINE")

@@ -139,7 +139,8 @@ def require_same_items(room: Classroom, exercise: Exercise) -> None:
         )
     # nbgrader would refuse it, and take the release away.
     marks = [c.metadata.get("nbgrader") for c in nbformat.read(exercise.notebook, 4).cells]
-    cells = {mark["grade_id"] for mark in marks if mark}
+    kinds = ("grade", "solution", "locked", "task")  # a cell of none of them is not in the book
+    cells = {m["grade_id"] for m in marks if m and any(m.get(kind) for kind in kinds)}
     if changed := record.cells_in_book(room, name) ^ cells:
         raise ClassroomError(
             f"{name} was not released, for its cells changed ({', '.join(sorted(changed))}): texts"
