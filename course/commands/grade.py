@@ -8,6 +8,7 @@ from time import monotonic
 from course.commands import add, options
 from course.grading import (
     answers,
+    arrivals,
     collect,
     course,
     export,
@@ -183,7 +184,7 @@ def _collect(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> I
         s
         for s in students
         if rules.days_late(
-            name, collect.arrival(room, name, s), *collect.lateness(room, name, s, people[s])
+            name, arrivals.arrival(room, name, s), *arrivals.lateness(room, name, s, people[s])
         )
     ]
     who = f" ({', '.join(late[:10])}{', ...' * (len(late) > 10)})" * bool(late)

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from course.grading import machine, roster
+from course.grading import arrivals, machine, roster
+from course.grading.arrivals import IN_TIME, LATE, is_worthless
 from course.grading.classroom import (
     Classroom,
     ClassroomError,
@@ -36,7 +37,6 @@ from course.grading.handed_in import (
     shown,
 )
 
-IN_TIME, LATE = "in-time", "late"  # as Canvas says it
 GRADESCOPES_LIST = "submission_metadata.yml"  # lies in its export, beside the folders of students
 
 
@@ -134,7 +134,7 @@ def _settle(
     several.sort(
         key=lambda one: (
             bool(one.damage),
-            _is_worthless(room, assignment, person, one.arrived, one.in_time),
+            is_worthless(room, assignment, person, one.arrived, one.in_time),
         )
     )
     for counts in several:
@@ -209,57 +209,35 @@ def _take(
     room: Classroom, assignment: str, hand_in: HandIn, person: roster.Listed, first: bool
 ) -> None:
     """Copy a hand-in, unless what is there already counts."""
-    target, in_time = room.submission(hand_in.student, assignment), hand_in.in_time
+    target = room.submission(hand_in.student, assignment)
     if match := roster.CANVAS.fullmatch(hand_in.paths[0].name):
-        write(
-            target.parent / f"{roster.NUMBER}{match['number']}", ""
-        )  # by which the class list finds the student
-    usable = any(target.glob("*.ipynb"))
+        # By this the class list finds the student.
+        write(target.parent / f"{roster.NUMBER}{match['number']}", "")
     files, problems = files_of(hand_in.paths, assignment)
-    readable, sound_before = (
-        f"{assignment}.ipynb" in files,
-        usable and not _damage(files_of([target], assignment)[0], assignment),
-    )
-    if usable:
+    is_readable = f"{assignment}.ipynb" in files
+    one_is_there = any(target.glob("*.ipynb"))
+    that_is_sound = one_is_there and not _damage(files_of([target], assignment)[0], assignment)
+    if one_is_there:
         hand_in.became = "unchanged"
-        before, said = _noted(target)
-        was_in_time = said == IN_TIME
-        if _holds(target, files):  # the first of its dates counts
+        if _holds(target, files):
             hand_in.remark = _joined(*problems, hand_in.damage, hand_in.remark)
-            says = said if was_in_time else hand_in.canvas_says
-            _note(target, min(before, hand_in.arrived), says)
+            _keep_first_date(target, hand_in)
             return
-        too_late = _is_worthless(room, assignment, person, hand_in.arrived, in_time) and not (
-            _is_worthless(room, assignment, person, before, was_in_time)
-        )
-        unknown = hand_in.canvas_says == LATE and person.lateness(assignment)[1] == 0
-        if unknown and was_in_time and not first and sound_before:
-            hand_in.remark = _joined(
-                hand_in.remark,
-                f"Canvas says late: write the days into late_days_{assignment}, then collect again;"
-                " until then what was collected before counts",
-            )
-            return
-        older = hand_in.arrived >= before if first else hand_in.arrived <= before
-        if (older or too_late) and (sound_before or hand_in.damage):
-            why = "it came first" if first else "it is no older"
-            if not older:
-                why = "this one is so late that it earns nothing"
-            where = target.relative_to(room.folder)
-            how = f"if this one should count, delete {where} and collect again"
-            other = f"what was collected before counts, for {why}; {how}"
-            hand_in.remark = _joined(hand_in.remark, other)
-            return
+        if that_is_sound or hand_in.damage:
+            why = _why_the_other_counts(room, assignment, hand_in, person, first, that_is_sound)
+            if why:
+                hand_in.remark = _joined(hand_in.remark, why)
+                return
         hand_in.became = "left out"
-    hand_in.remark = _joined(*problems, hand_in.damage * readable, hand_in.remark)
-    if usable and (not readable or (hand_in.damage and sound_before)):
+    hand_in.remark = _joined(*problems, hand_in.damage * is_readable, hand_in.remark)
+    if one_is_there and (not is_readable or (hand_in.damage and that_is_sound)):
         hand_in.remark += "; the hand-in before it still counts"
         return
-    hand_in.became = "collected" if readable else "unreadable"
-    if not readable:  # the other files are of no use, and the student's page says why
+    hand_in.became = "collected" if is_readable else "unreadable"
+    if not is_readable:  # the other files are of no use, and the student's page says why
         files = {UNREADABLE: "; ".join(problems).encode("utf-8", "replace")}
     _replace(target, files, hand_in.arrived)
-    _note(target, hand_in.arrived, hand_in.canvas_says)
+    arrivals.note(target, hand_in.arrived, hand_in.canvas_says)
     room.log(
         "collected",
         assignment=assignment,
@@ -267,6 +245,44 @@ def _take(
         arrived=hand_in.arrived.isoformat(),
         files=sorted(files),
     )
+
+
+def _keep_first_date(target: Path, hand_in: HandIn) -> None:
+    """Of a hand-in that lies there already, the first of its dates counts."""
+    before, said = arrivals.noted(target)
+    says = said if said == IN_TIME else hand_in.canvas_says
+    arrivals.note(target, min(before, hand_in.arrived), says)
+
+
+def _why_the_other_counts(
+    room: Classroom,
+    assignment: str,
+    hand_in: HandIn,
+    person: roster.Listed,
+    first: bool,
+    other_is_sound: bool,
+) -> str:
+    """Why what was collected before counts, and not this; empty if this one does."""
+    target = room.submission(hand_in.student, assignment)
+    before, said = arrivals.noted(target)
+    days_are_unknown = hand_in.canvas_says == LATE and person.lateness(assignment)[1] == 0
+    if days_are_unknown and said == IN_TIME and not first and other_is_sound:
+        return (
+            f"Canvas says late: write the days into late_days_{assignment}, then collect again;"
+            " until then what was collected before counts"
+        )
+    earns_nothing = is_worthless(room, assignment, person, hand_in.arrived, hand_in.in_time)
+    other_earns = not is_worthless(room, assignment, person, before, said == IN_TIME)
+    if first and hand_in.arrived >= before:
+        why = "it came first"
+    elif not first and hand_in.arrived <= before:
+        why = "it is no older"
+    elif earns_nothing and other_earns:
+        why = "this one is so late that it earns nothing"
+    else:
+        return ""
+    how = f"if this one should count, delete {target.relative_to(room.folder)} and collect again"
+    return f"what was collected before counts, for {why}; {how}"
 
 
 def _holds(target: Path, files: dict[str, bytes]) -> bool:
@@ -289,73 +305,11 @@ def _replace(target: Path, files: dict[str, bytes], arrived: datetime) -> None:
     new.mkdir(parents=True)
     for name, data in files.items():
         write(new / name, data)
-    os.utime(
-        new, (arrived.timestamp(), arrived.timestamp())
-    )  # for `_noted`, should this be killed before it is noted
-    (target.parent / f".{target.name}.arrived").unlink(
-        missing_ok=True
-    )  # it speaks of what goes now
+    # For `arrivals.noted`, should this be killed before it is noted.
+    os.utime(new, (arrived.timestamp(), arrived.timestamp()))
+    arrivals.forget(target)
     shutil.rmtree(target, ignore_errors=True)
     new.rename(target)
-
-
-def _note(submission: Path, arrived: datetime, canvas_says: str) -> None:
-    """Note the date of a hand-in, and what Canvas says of it."""
-    write(
-        submission.parent / f".{submission.name}.arrived",
-        f"{arrived.isoformat()} {canvas_says}".strip(),
-    )
-
-
-def _noted(submission: Path) -> tuple[datetime, str]:
-    """What `_note` noted, else the time of the folder itself."""
-    note = submission.parent / f".{submission.name}.arrived"
-    try:
-        date, _, canvas_says = note.read_text(encoding="utf-8").partition(" ")
-        return datetime.fromisoformat(date), canvas_says
-    except (OSError, ValueError):
-        return datetime.fromtimestamp(submission.lstat().st_mtime, UTC), ""
-
-
-def came_late(room: Classroom, assignment: str, student: str) -> bool:
-    """Whether Canvas calls a submission late."""
-    return _noted(room.submission(student, assignment))[1] == LATE
-
-
-def came_in_time(room: Classroom, assignment: str, student: str) -> bool:
-    """Whether the system that delivered it calls a submission in time."""
-    target = room.submission(student, assignment)
-    return target.exists() and _noted(target)[1] == IN_TIME
-
-
-def arrival(room: Classroom, assignment: str, student: str) -> datetime:
-    """When a submission came in, in UTC; what came in time is no later than the deadline, as it
-    stands now.
-    """
-    arrived, says = _noted(room.submission(student, assignment))
-    return _counted(room, assignment, arrived, says == IN_TIME).astimezone(UTC)
-
-
-def _counted(room: Classroom, assignment: str, arrived: datetime, in_time: bool) -> datetime:
-    """The date that counts of a hand-in."""
-    return min(arrived, room.rules.due.get(assignment, arrived)) if in_time else arrived
-
-
-def _is_worthless(
-    room: Classroom, assignment: str, person: roster.Listed, arrived: datetime, in_time: bool
-) -> bool:
-    """Whether a hand-in of this date is so late that it earns nothing."""
-    counted = _counted(room, assignment, arrived, in_time)
-    extra, late = person.lateness(assignment)
-    return room.rules.penalty(assignment, counted, 100, extra, None if in_time else late) == 100
-
-
-def lateness(
-    room: Classroom, assignment: str, student: str, person: roster.Listed
-) -> tuple[float, float | None]:
-    """As the class list says; its days do not concern what Canvas calls in time."""
-    extra, late = person.lateness(assignment)
-    return extra, None if came_in_time(room, assignment, student) else late
 
 
 def remarks(room: Classroom, assignment: str, told: dict[str, str] | None = None) -> list[str]:

@@ -13,7 +13,7 @@ import mistune
 import nbformat
 from nbconvert.preprocessors import Preprocessor
 
-from course.grading import collect, record, roster
+from course.grading import arrivals, collect, record, roster
 from course.grading.classroom import Classroom, pseudonym, write
 from course.grading.course import Exercise
 from course.grading.noteworthy import calls_of_what_is_wrong
@@ -199,13 +199,13 @@ def render(room: Classroom, exercise: Exercise, student: str, result: dict, show
 def _when(room: Classroom, assignment: str, student: str) -> str:
     """When it was handed in: as the class list says, or else by its date and the deadline."""
     person = roster.read(room).get(student) or roster.Listed(student)
-    extra, late = collect.lateness(room, assignment, student, person)
+    extra, late = arrivals.lateness(room, assignment, student, person)
     if late is not None:
         days = round(max(0.0, late - extra), 9)  # as in the penalty
         return f"{days:g} day{'s' * (days != 1)} late" if days else "on time"
-    if collect.came_in_time(room, assignment, student):
+    if arrivals.came_in_time(room, assignment, student):
         return "on time"
-    arrived, due = collect.arrival(room, assignment, student), room.rules.due.get(assignment)
+    arrived, due = arrivals.arrival(room, assignment, student), room.rules.due.get(assignment)
     if not due:
         return f"{arrived:{DATE}}"
     until = due + timedelta(days=extra)

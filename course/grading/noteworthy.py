@@ -2,7 +2,7 @@
 
 import nbformat
 
-from course.grading import collect, handed_in, intake, record, roster
+from course.grading import arrivals, collect, handed_in, intake, record, roster
 from course.grading.classroom import Classroom
 from course.grading.course import Exercise
 from course.grading.inside import files
@@ -94,7 +94,7 @@ def late_or_not(room: Classroom, assignment: str) -> list[str]:
     days = {
         student: people[student].lateness(assignment)[1]
         for student in room.students(assignment)
-        if collect.came_late(room, assignment, student)
+        if arrivals.came_late(room, assignment, student)
     }
     why = {
         0: "is empty or 0, which means in time",

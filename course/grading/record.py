@@ -28,7 +28,7 @@ from nbgrader.preprocessors import CheckCellMetadata, NbGraderPreprocessor, Save
 from traitlets import Bool, Dict
 from traitlets.config import Config
 
-from course.grading import collect, roster
+from course.grading import arrivals, roster
 from course.grading.classroom import Classroom, ClassroomError, pseudonym
 
 CONFIG_FILE = """\
@@ -264,7 +264,7 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
             if room.submission(
                 student, assignment
             ).exists():  # its date or the deadline may be corrected afterwards
-                arrived = collect.arrival(room, assignment, student)
+                arrived = arrivals.arrival(room, assignment, student)
             for notebook in submission.notebooks:
                 comments = {comment.name: comment.comment for comment in notebook.comments}
                 # The Formgrader takes words below a solution, not below its check.
@@ -283,7 +283,7 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
                         "by_hand": grade.manual_score is not None,
                     }
                 total = sum(row["points"] for row in rows.values())
-                days = collect.lateness(room, assignment, student, person)
+                days = arrivals.lateness(room, assignment, student, person)
                 late = room.rules.penalty(assignment, arrived, total, *days)
                 notebook.late_submission_penalty = late
                 rows["late penalty"] = {

@@ -24,8 +24,8 @@ import torch
 from tqdm import tqdm
 
 from course.grading import (
+    arrivals,
     box,
-    collect,
     course,
     handed_in,
     intake,
@@ -42,8 +42,8 @@ from course.workers import cluster, threads
 from helpers import checks
 
 # Modules beside this one on which no mark depends; whatever is not named here counts.
-NOT_JUDGING = ("answers", "classroom", "collect", "export", "feedback", "gradescope", "handout")
-NOT_JUDGING += ("noteworthy", "release", "similarity", "stats")
+NOT_JUDGING = ("answers", "arrivals", "classroom", "collect", "export", "feedback")
+NOT_JUDGING += ("gradescope", "handout", "noteworthy", "release", "similarity", "stats")
 TOGETHER = 4  # submissions in a task: what is not written yet when a run is killed is graded again
 
 
@@ -275,7 +275,7 @@ def _keep(
         result = old | {"notes": [*dict.fromkeys(result["notes"] + old["notes"])]}
     elif item:
         result = old | {"items": old["items"] | result["items"]}
-    arrived = collect.arrival(room, name, student)
+    arrived = arrivals.arrival(room, name, student)
     points = {item: row["points"] for item, row in result["items"].items()}
     same = {"same_words": same_words, "same_hand_in": same_hand_in}
     record.enter(room, name, student, submission.notebook, points, arrived, **same)

@@ -16,10 +16,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from course.grading import collect as collecting
-from course.grading import feedback, intake, roster
+from course.grading import arrivals, feedback, intake, roster
+from course.grading.arrivals import arrival
 from course.grading.classroom import Classroom, ClassroomError, name_of, write
-from course.grading.collect import UNREADABLE, arrival, collect, remarks
+from course.grading.collect import UNREADABLE, collect, remarks
 from course.grading.handed_in import MOST_FILES_BYTES, fingerprint
 from course.grading.noteworthy import late_or_not
 
@@ -592,10 +592,10 @@ def test_what_canvas_calls_in_time_is_so_whatever_the_class_list_says_of_a_late_
     assert "so late that it earns nothing" in remark
     assert collected(room, "ada") == {"a1.ipynb": GOOD}
     person = roster.read(room)["ada"]
-    assert collecting.lateness(room, "a1", "ada", person) == (0, None)
+    assert arrivals.lateness(room, "a1", "ada", person) == (0, None)
     (room.folder / roster.FILE).write_text(listed.format("3"))
     assert sentences(room) == [] and collected(room, "ada") == {"a1.ipynb": later}
-    assert collecting.lateness(room, "a1", "ada", person) == (0, 8)
+    assert arrivals.lateness(room, "a1", "ada", person) == (0, 8)
 
 
 def test_a_late_file_beside_those_of_an_earlier_download_is_late(room, incoming):
@@ -604,7 +604,7 @@ def test_a_late_file_beside_those_of_an_earlier_download_is_late(room, incoming)
         place(incoming / name, name.encode(), 1_600_000_000 + 100 * len(name))
     collect(room, "a1")
     assert collected(room, "mary_12")["a1.ipynb"] == b"mary_LATE_12_71_a1-1.ipynb"
-    assert collecting.came_late(room, "a1", "mary_12")
+    assert arrivals.came_late(room, "a1", "mary_12")
 
 
 def test_who_hands_in_otherwise_is_not_called_late_by_canvas(room, incoming):
@@ -653,7 +653,7 @@ def test_a_collect_that_was_killed_takes_no_date_of_what_was_there_before(
     collect(room, "a1")
     place(incoming / "ada.ipynb", b"new", 2_000_000)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(collecting, "_note", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(arrivals, "note", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         collect(room, "a1")
     collect(room, "a1")
     assert (

@@ -15,6 +15,7 @@ import pytest
 from course.__main__ import main
 from course.grading import (
     answers,
+    arrivals,
     box,
     export,
     feedback,
@@ -309,7 +310,7 @@ def test_whoever_reads_anonymous_answers_finds_no_name_and_points_come_home(
     room.settings.write_text(due.replace("Z", "+01:00"))
     words = "UTC+01:00; it was due 2019-01-02 00:00:00 UTC+01:00<"
     assert words in feedback.write_all(room, a1)[0].read_text()
-    collecting._note(room.submission("zebulon", "a1"), datetime(2030, 1, 1, tzinfo=UTC), "in-time")
+    arrivals.note(room.submission("zebulon", "a1"), datetime(2030, 1, 1, tzinfo=UTC), "in-time")
     assert "handed in on time<" in feedback.write_all(room, a1)[0].read_text()  # Canvas says so
     anonymous("true")
     (page,) = feedback.write_all(room, a1)
@@ -474,8 +475,8 @@ def test_pages_that_do_not_fit_into_moodles_zip_file_are_named(room, a1, monkeyp
     assert f"{room.folder / 'a1.zip'}, without those that came in another way: eve\n" in said
 
 
-FOR_TEACHERS = ("answers", "classroom", "collect", "export", "feedback", "gradescope", "handout")
-FOR_TEACHERS += ("noteworthy", "release", "similarity", "stats")
+FOR_TEACHERS = ("answers", "arrivals", "classroom", "collect", "export", "feedback")
+FOR_TEACHERS += ("gradescope", "handout", "noteworthy", "release", "similarity", "stats")
 
 
 def test_only_what_judges_makes_marks_old(tmp_path, a1, monkeypatch):
