@@ -1,7 +1,7 @@
 """Do two networks answer alike?
 
-`Answers` asks whether a network may stand in for another, as `passes.optimize` does before it hands
-one out. It compares the answers to
+`ExpectedAnswers` asks whether a network may stand in for another, as `passes.optimize` does before
+it hands one out. It compares the answers to
 
     the example
     random inputs like it, images in channels_last     a second call shows what a call leaves behind
@@ -36,7 +36,7 @@ class EquivalenceError(AssertionError):
     """Two networks differ; names the worst element."""
 
 
-class Answers:
+class ExpectedAnswers:
     """What a network answers to a few inputs, to compare others with.
 
     Args:

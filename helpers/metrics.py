@@ -97,7 +97,7 @@ def check_scores(model: nn.Module, dataset: Dataset) -> None:
         )
 
 
-def faster_format(
+def use_faster_format(
     images: torch.Tensor, *models: nn.Module, teacher: nn.Module | None = None
 ) -> torch.memory_format:
     """Bring models, in place, into channels_last memory, where convolutions are faster, if all of

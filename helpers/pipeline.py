@@ -205,7 +205,7 @@ def latencies(stages: dict[str, nn.Module], example: torch.Tensor, runs: int) ->
         for stage, network in stages.items()
         if not isinstance(network, quantization.QuantizedModel)
     }
-    form = metrics.faster_format(example, *floats.values())
+    form = metrics.use_faster_format(example, *floats.values())
     columns = [pd.Series(list(stages), name="stage")]
     for batch in LATENCY_BATCHES:
         x = torch.randn(batch, *example.shape[1:]).contiguous(memory_format=form)

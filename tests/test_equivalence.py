@@ -7,8 +7,8 @@ from torch import nn
 from torch.fx.experimental.optimization import fuse
 
 from helpers.equivalence import (
-    Answers,
     EquivalenceError,
+    ExpectedAnswers,
     _random_like,
     assert_equivalent,
     digest,
@@ -85,7 +85,7 @@ OTHERS = {
 @pytest.mark.parametrize("message", OTHERS)
 def test_a_network_that_runs_in_fewer_formats_and_wrong_complex_numbers_are_noticed(message):
     one, other = (Net(run, i=torch.tensor(1j)) for run in OTHERS[message])
-    assert re.match(message, Answers(one, (X + 1,)).difference(other) or "")
+    assert re.match(message, ExpectedAnswers(one, (X + 1,)).difference(other) or "")
 
 
 def test_a_digest_tells_bytes_apart_wherever_they_lie_in_memory():
@@ -113,7 +113,7 @@ def test_a_network_that_overflows_excuses_no_other_answer():
     overflows = Net(
         lambda m, x: (100 * x).exp() / 1e30 / 1e30
     )  # in float32; in float64 it is small
-    answers = Answers(overflows, (torch.linspace(1, 2, 4)[None],))
+    answers = ExpectedAnswers(overflows, (torch.linspace(1, 2, 4)[None],))
     assert answers.difference(overflows) is None
     assert answers.difference(Net(lambda m, x: x * 0)) is not None
 

@@ -8,7 +8,7 @@ from torch import fx, nn
 from torch.utils._pytree import tree_map_only
 
 from helpers import models
-from helpers.equivalence import Answers
+from helpers.equivalence import ExpectedAnswers
 from helpers.graphs.errors import CheckFailed, PassError, WrongAnswer
 from helpers.graphs.operations import operation
 from helpers.graphs.tracing import ROUTES, trace
@@ -126,7 +126,7 @@ def _verify(
     Passes decline what they must not touch. This finds what they overlook: it runs them once more,
     to name the first one after which the answers differ.
     """
-    answers = Answers(model, inputs, any_batch=route == "fx")
+    answers = ExpectedAnswers(model, inputs, any_batch=route == "fx")
     reason = answers.difference(optimized)
     if reason is None:
         return

@@ -57,7 +57,7 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
     evaluated = read(on_meta(model), example_inputs)
     labelling.label(evaluated, apply)
     used = {name.rpartition(".")[0] for name in labelling.tensors}
-    idle = {name.rpartition(".")[0] for name in labelling.learned} - used
+    idle = {name.rpartition(".")[0] for name in labelling.parameter_names} - used
     if idle:  # an evaluation does not call them: auxiliary heads, as in GoogLeNet
         try:
             labelling.label(read(on_meta(model).train(), example_inputs), apply)

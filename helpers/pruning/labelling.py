@@ -73,7 +73,7 @@ class Labelling:
         stored = stored_tensors(model)
         self.canonical = first_names(stored)
         self.shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
-        self.learned = {name for name, _ in model.named_parameters()}  # by canonical name
+        self.parameter_names = {name for name, _ in model.named_parameters()}  # by canonical name
 
     def label(self, nodes: list[fx.Node], apply: "Rule") -> None:
         """Go through the network once, in order, and label every value."""
@@ -90,7 +90,9 @@ class Labelling:
         """The value of a node with its labels; inputs and stored tensors get theirs here."""
         if "labels" not in node.meta:
             stored = node.op == "get_attr" and node.target in self.canonical
-            node.meta["labels"] = self.parameter(node.target) if stored else uncut(node.meta["val"])
+            node.meta["labels"] = (
+                self.parameter(node.target) if stored else no_axis_cut(node.meta["val"])
+            )
         return node.meta["labels"]
 
     def parameter(self, name: str) -> LabelledTensor:
@@ -105,7 +107,7 @@ class Labelling:
         """
         if tensor.axes[dim] is ...:
             tensor.axes[dim] = None
-            if tensor.shape[dim] > 1 and tensor.name in self.learned:
+            if tensor.shape[dim] > 1 and tensor.name in self.parameter_names:
                 tensor.axes[dim] = self.ties.fresh(tensor.shape[dim])
         return tensor.axes[dim]
 
@@ -205,10 +207,10 @@ class Call:
 Rule = Callable[[Call], Any]
 
 
-def uncut(output: Any) -> Any:
+def no_axis_cut(output: Any) -> Any:
     """The labels of a result about which nothing is known: no axis can be cut."""
     if isinstance(output, list | tuple):
-        return [uncut(part) for part in output]
+        return [no_axis_cut(part) for part in output]
     if isinstance(output, torch.Tensor):
         return LabelledTensor(tuple(output.shape), [None] * output.dim())
     return output

@@ -30,7 +30,7 @@ from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from helpers.allocator import kept_memory
 from helpers.dataset import input_of
 from helpers.graphs.recording import stored_tensors
-from helpers.metrics import faster_format
+from helpers.metrics import use_faster_format
 from helpers.pruning.constants import constant_inputs
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import Member, PruneError
@@ -63,7 +63,7 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
     if sum(sizes) < FEWEST_IMAGES or min(sizes) < 2:
         wanted = f"{FEWEST_IMAGES} images or more, in batches of at least 2"
         raise PruneError(f"BatchNorm statistics need {wanted}; got batches of {sizes[:5]}")
-    memory_format = faster_format(batches[0], twin)
+    memory_format = use_faster_format(batches[0], twin)
     norms = {}
     for name, module in twin.named_modules():
         if isinstance(module, BatchNorm) and module.track_running_stats:

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from helpers.graphs.operations import perform
-from helpers.pruning.labelling import Call, LabelledTensor, Number, uncut
+from helpers.pruning.labelling import Call, LabelledTensor, Number, no_axis_cut
 from helpers.pruning.reader import leaves
 from helpers.pruning.rules_value import unknown
 from helpers.pruning.ties import Labels
@@ -28,7 +28,7 @@ def moved(call: Call) -> Any:
     long.
     """
     x = call.tensors[0]
-    result = uncut(call.output)
+    result = no_axis_cut(call.output)
     unrelated = {id(number): number for number in call.numbers}
     expected = [(piece.shape, torch.float32) for piece in leaves(result)]
     for dim, labels in enumerate(call.axes(x)):
@@ -37,7 +37,9 @@ def moved(call: Call) -> Any:
         if dim == 1 and call.op == "channel_shuffle":
             # Where a channel goes depends on the size of the groups: all have to lose the same.
             call.tie_parts(labels, call.setting(1, "groups"))
-        followed = {id(number) for number in call.numbers if made_to_follow(call, labels, number)}
+        followed = {
+            id(number) for number in call.numbers if follows_when_tied(call, labels, number)
+        }
         unrelated = {key: number for key, number in unrelated.items() if key not in followed}
         numbers = torch.arange(1.0, len(labels) + 1)  # from 1, because unfold pads with 0
         numbers = numbers.view(-1, *[1] * (len(x.shape) - dim - 1))
@@ -115,7 +117,7 @@ def tied(call: Call, labels: Labels, channels: np.ndarray) -> Labels | None:
     return call.tie_parts(labels[channels].ravel(), channels.size // channels.shape[-1])
 
 
-def made_to_follow(call: Call, labels: Labels, size: Number) -> bool:
+def follows_when_tied(call: Call, labels: Labels, size: Number) -> bool:
     """Whether a size was computed from the number of channels on this axis, or on one that always
     loses the same share. So that an axis of equal length does, the two are tied here.
     """
@@ -138,7 +140,7 @@ def concatenate(call: Call) -> LabelledTensor:
     """cat: along its axis the parts stand one after the other; along the others they are cut
     together.
     """
-    result = uncut(call.output)
+    result = no_axis_cut(call.output)
     rank = len(result.shape)
     parts = [part for part in call.tensors if len(part.shape) == rank]  # cat skips (0,)
     dim = call.argument(1, "dim", 0) % rank

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from helpers.pruning.labelling import Call, LabelledTensor, Number, uncut
+from helpers.pruning.labelling import Call, LabelledTensor, Number, no_axis_cut
 from helpers.pruning.reader import leaves
 from helpers.pruning.ties import Labels
 
@@ -23,7 +23,7 @@ def elementwise(call: Call) -> LabelledTensor:
     """Any function of one or several broadcast tensors: channels that are combined are tied."""
     if not isinstance(call.output, torch.Tensor):  # Identity of a tuple
         return unknown(call)
-    result = uncut(call.output)
+    result = no_axis_cut(call.output)
     for d in range(-len(result.shape), 0):
         n = result.shape[d]
         combined = [t for t in call.tensors if len(t.shape) >= -d and t.shape[d] == n]
@@ -49,7 +49,7 @@ def over_space(call: Call) -> LabelledTensor:
     spatial = named[0] if named else len(x.shape) - 2
     channel = len(x.shape) - spatial - 1
     call.pin(x, "works across this axis", keep=(channel,))
-    result = uncut(call.output)
+    result = no_axis_cut(call.output)
     for part in leaves(result):  # the values, and their indices if the call asks for them
         part.axes[: channel + 1] = call.axes(x)[: channel + 1]
     return result
@@ -59,7 +59,7 @@ def along_axes(call: Call) -> LabelledTensor:
     """softmax, mean and the like, which combine the values along some axes: these stay."""
     x = call.tensors[0]
     rank = len(x.shape)
-    result = uncut(call.output)
+    result = no_axis_cut(call.output)
     parts = leaves(result)  # the values, and their indices if the call asks for them
     dims = [d for d in leaves(call.setting(1, "dim")) if type(d) is int]  # not x.std(True)
     combined = {d % rank for d in dims} or {*range(rank)}
@@ -119,7 +119,7 @@ def weighted(call: Call) -> LabelledTensor:
         return unknown(call)  # rare
     in_dim = 0 if transposed else 1
     out_dim = 1 - in_dim
-    result = uncut(call.output)
+    result = no_axis_cut(call.output)
     channel = len(x.shape) - len(weight.shape) + 1
     groups = 1
     if call.op == "linear":
@@ -220,7 +220,7 @@ def unknown(call: Call) -> Any:
         axes = [labels for number in call.numbers for labels in number.axes]
         return Number(call.output, axes) if axes else call.output
     pin_operands(call, "this operation is not understood")
-    return uncut(call.output)
+    return no_axis_cut(call.output)
 
 
 def pin_operands(call: Call, why: str) -> None:

@@ -31,12 +31,12 @@ class Ties:
         self.pairs: list[tuple[Labels, Labels]] = []
         self.pins: dict[str, list[Labels]] = defaultdict(list)
 
-    def fresh(self, size: int, pinned: str = "") -> Labels:
+    def fresh(self, size: int, reason_to_pin: str = "") -> Labels:
         """New labels for an axis that has none yet; pinned if there is a reason."""
         labels = np.arange(self.count, self.count + size)
         self.count += size
-        if pinned:
-            self.pin(labels, pinned)
+        if reason_to_pin:
+            self.pin(labels, reason_to_pin)
         return labels
 
     def tie(self, first: Labels, second: Labels) -> None:

@@ -30,14 +30,14 @@ CONVERGED = 1e-3  # a sweep whose factors all lie so near to 1 is the last
 
 def equalize(plan: Plan) -> None:
     """Give the layers of a plan new weights; the network computes the same function as before."""
-    spaces = dict.fromkeys(plan.tied(lambda op: _same_factor(plan, op) or ()).values())
+    spaces = dict.fromkeys(plan.tied(lambda op: _inputs_of_same_factor(plan, op) or ()).values())
     free = [space for space in spaces if _may_scale(plan, space)]
     for _ in range(SWEEPS):
         if max((_equalize_space(plan, space) for space in free), default=0.0) < CONVERGED:
             break
 
 
-def _same_factor(plan, op):
+def _inputs_of_same_factor(plan, op):
     """The inputs that must carry the factors of the output; None where no factor passes."""
     if op.kind == "conv" or (op.kind == "linear" and len(op.shape) == 1):
         return op.inputs[1:]
@@ -54,12 +54,12 @@ def _may_scale(plan, space):
         return False
     if any(op.clamp is not None and op.clamp[0] not in (-math.inf, 0.0) for op in inside):
         return False
-    if any(_same_factor(plan, op) is None for op in inside + plan.readers(*space)):
+    if any(_inputs_of_same_factor(plan, op) is None for op in inside + plan.readers(*space)):
         return False
-    return all(_layers(plan, space))
+    return all(_writers_and_readers(plan, space))
 
 
-def _layers(plan, space):
+def _writers_and_readers(plan, space):
     """The layers that write to a space, and those that read from it."""
     writers = [op for op in plan.layers if op.name in space]
     readers = [op for op in plan.layers if op.inputs[0] in space]
@@ -68,7 +68,7 @@ def _layers(plan, space):
 
 def _equalize_space(plan, space):
     """One step for one space; returns how far the strongest factor is from 1."""
-    writers, readers = _layers(plan, space)
+    writers, readers = _writers_and_readers(plan, space)
     written = _largest(op.weight.abs().flatten(1).amax(1) for op in writers)
     read = _largest(input_view(op).abs().amax((1, 3)).flatten() for op in readers)
     alive = (written > 0) & (read > 0)  # the factor of a dead channel does not matter

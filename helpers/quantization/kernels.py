@@ -110,7 +110,7 @@ class PackedConv:
             output = (1.0, self.zero_out, torch.uint8)
         sum_with = (*self.residual, "sum", 1.0) if self.residual else ()
         self.after = (self.bias, *self.window, *output, *sum_with, "none", [], "")
-        self.in_order = functools.lru_cache(SHAPES_KEPT)(self._in_order)
+        self.arguments_for = functools.lru_cache(SHAPES_KEPT)(self._arguments_for)
 
     @functools.cached_property
     def usable(self) -> bool:
@@ -121,14 +121,14 @@ class PackedConv:
         """Codes in, codes out (or floats, without an output zero point); not yet clamped."""
         x = F.pad(codes, self.border, value=self.zero_in) if self.border else codes
         x = x.contiguous(memory_format=torch.channels_last)
-        before = (x, *self.in_order(x.shape))
+        before = (x, *self.arguments_for(x.shape))
         if residual is None:
             return torch.ops.onednn.qconv2d_pointwise.default(*before, *self.after)
         # The kernel writes its result into the residual.
         residual = residual.clone(memory_format=torch.channels_last)
         return torch.ops.onednn.qconv2d_pointwise.binary(*before, residual, *self.after)
 
-    def _in_order(self, shape):
+    def _arguments_for(self, shape):
         """The kernel's arguments for an input of this shape: its scale and zero point, the weights
         in the order for this shape, and their scales and zero points.
         """

@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 
 from helpers.augment import PADDING, training_batch
 from helpers.dataset import Split, normalization_of, normalize
-from helpers.metrics import device_of, faster_format
+from helpers.metrics import device_of, use_faster_format
 from helpers.training.config import Config, TrainingError
 from helpers.training.optimizers import optimizers
 from helpers.training.policy import autoaugment
@@ -46,7 +46,7 @@ class TrainingLoop:
                 f"the teacher's images are normalised otherwise: {normalization_of(teacher)}"
             )
         image = normalize(split.train_images[:1].to(self.device), normalization=self.normalization)
-        self.form = faster_format(image, model, teacher=teacher)
+        self.form = use_faster_format(image, model, teacher=teacher)
         self.averaged = copy.deepcopy(model).eval()
         self.averaged.input_normalization = self.normalization  # a copied graph forgets it
         self.teacher = teacher.eval() if teacher is not None else None

@@ -82,7 +82,7 @@ def operate(images: torch.Tensor, operation: torch.Tensor, strength: torch.Tenso
         strength: as in `strength_of`, of either sign, (B,).
     """
     images = images.clone()
-    for change, names in ((sample, MOVES), (blend, MIXTURES), (look_up, TABLES)):
+    for change, names in ((sample, MOVES), (blend, MIXTURES), (recolour, TABLES)):
         # Finding out which images take part would make a GPU wait; there all go through instead.
         if images.device.type == "cpu":
             places = torch.tensor([NAMES.index(name) for name in names])
@@ -157,7 +157,7 @@ def blurred(images: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def look_up(images: torch.Tensor, drawn: Drawn) -> torch.Tensor:
+def recolour(images: torch.Tensor, drawn: Drawn) -> torch.Tensor:
     """Each value through the table of its image and channel, (B, C, 256)."""
     codes = images.long().flatten(2)
     lowest = images.amin((2, 3))[..., None]

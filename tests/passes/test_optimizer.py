@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers import models, passes
-from helpers.equivalence import Answers
+from helpers.equivalence import ExpectedAnswers
 from helpers.graphs.editing import Editor
 from helpers.graphs.errors import GraphMismatch, UnsupportedCase, WrongAnswer
 from helpers.graphs.rewriting import Outcome
@@ -375,7 +375,7 @@ def test_dropout_in_training_is_told_by_the_right_argument():
 def test_it_costs_at_most_eight_forward_passes_of_the_example(images):
     seen = []
     model = Net(lambda m, x: (m.conv(x), seen.append(len(x)))[0], conv=conv()).eval()
-    answers = Answers(model, (X[:1].expand(images, -1, -1, -1),))
+    answers = ExpectedAnswers(model, (X[:1].expand(images, -1, -1, -1),))
     assert answers.difference(model) is None
     assert sum(seen) <= 8 * images
 
@@ -384,8 +384,8 @@ def test_an_exported_graph_may_refuse_other_sizes_but_must_not_answer_them_wrong
     model = nn.Sequential(conv(), nn.Flatten(0)).eval()
     fixed = Net(lambda m, x: m.conv(x).reshape(2 * 4 * 16)).eval()
     fixed.conv = model[0]
-    assert "does not run" in Answers(model, (X,)).difference(fixed)
-    assert Answers(model, (X,), any_batch=False).difference(fixed) is None
+    assert "does not run" in ExpectedAnswers(model, (X,)).difference(fixed)
+    assert ExpectedAnswers(model, (X,), any_batch=False).difference(fixed) is None
 
 
 def test_a_file_gets_the_folded_weight_of_a_layer_whose_weight_was_a_buffer():

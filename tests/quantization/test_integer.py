@@ -116,7 +116,7 @@ def test_each_input_shape_has_its_own_packing_and_few_are_kept():
             (24, size, size),
         )
         assert (layer.kernel(x).int() - layer.integer(x).int()).abs().max() <= 1
-    assert layer.packed.in_order.cache_info()[:4] == (1, 6, 4, 4)  # hits, misses, most, kept
+    assert layer.packed.arguments_for.cache_info()[:4] == (1, 6, 4, 4)  # hits, misses, most, kept
 
 
 IMAGE = torch.arange(256, dtype=torch.uint8).reshape(1, 4, 8, 8)

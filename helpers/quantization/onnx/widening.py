@@ -31,7 +31,7 @@ def widened(model: nn.Module, block: int) -> nn.Module:
 
 
 def _new_widths(plan, width, block):
-    same = {op.name: _same_width(op, width) for op in plan.ops}
+    same = {op.name: _inputs_of_same_width(op, width) for op in plan.ops}
     together = plan.tied(lambda op: same[op.name] or ())
     rigid = [edge for op in plan.ops if same[op.name] is None for edge in (op.name, *op.inputs)]
     # A flattened edge grows by whole channels, and what is added to it would not.
@@ -57,7 +57,7 @@ def _new_widths(plan, width, block):
     return wide
 
 
-def _same_width(op, width):
+def _inputs_of_same_width(op, width):
     """The inputs whose width is that of the output or a fixed share of it; None where no width may
     change.
     """
