@@ -73,8 +73,7 @@ def trace(
     """
     if route not in ROUTES:
         raise ValueError(f"there is no route {route!r}: choose one of {', '.join(ROUTES)}")
-    if isinstance(example_inputs, torch.Tensor):
-        example_inputs = (example_inputs,)
+    example_inputs = as_tuple(example_inputs)
     _check(model, example_inputs)
     try:
         if route == "export":
@@ -88,6 +87,11 @@ def trace(
         raise
     except Exception as error:
         raise _untraceable(model, error) from error
+
+
+def as_tuple(example_inputs: Any) -> tuple[Any, ...]:
+    """The arguments of one call; anything but a tuple or list is its only argument."""
+    return tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
 
 
 def _check(model: nn.Module, example_inputs: tuple[Any, ...]) -> None:
@@ -142,7 +146,7 @@ def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) 
         with_data: work out the values of the nodes with data, see `Recorder`.
     """
     own = _copied(model)
-    recorder = Recorder(tuple(example_inputs), with_data=with_data)
+    recorder = Recorder(example_inputs, with_data=with_data)
     with torch.random.fork_rng(devices=[]):
         graph = recorder.record(own)
     for node, value in recorder.values.items():

@@ -11,7 +11,7 @@ from helpers import models
 from helpers.equivalence import ExpectedAnswers
 from helpers.graphs.errors import CheckFailed, PassError, WrongAnswer
 from helpers.graphs.operations import operation
-from helpers.graphs.tracing import ROUTES, trace
+from helpers.graphs.tracing import ROUTES, as_tuple, trace
 from helpers.passes.passer import FOLD, INFERENCE, Check, Passer, Report, look_up
 
 # The level "fold" runs its passes until a round changes nothing; the level "inference" does that,
@@ -165,11 +165,6 @@ def replay(model: nn.Module, level: str, route: str, shapes: list[list[Any]]) ->
             torch.Tensor, lambda x: x.to(own) if x.is_floating_point() else x, inputs
         )
         return optimize(model, inputs, level, route, verify=False)[0]
-
-
-def as_tuple(example_inputs: Any) -> tuple[Any, ...]:
-    """The arguments of one call; anything but a tuple or list is its only argument."""
-    return tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
 
 
 def _described(inputs: Any) -> Any:

@@ -22,7 +22,7 @@ from torch import fx, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from helpers.graphs.operations import KEEPS_SHAPE, called_module, operation, perform
-from helpers.passes.optimizer import as_tuple
+from helpers.graphs.tracing import as_tuple
 from helpers.pruning.groups import ChannelGroups, Group, PruneError
 from helpers.pruning.importance import COMPARABLE, Scores
 from helpers.pruning.reader import read

@@ -26,7 +26,7 @@ from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from helpers.graphs.effects import is_fresh, is_random, written
 from helpers.graphs.layers import channel_axis
 from helpers.graphs.operations import called_module, operation
-from helpers.passes.optimizer import as_tuple
+from helpers.graphs.tracing import as_tuple
 from helpers.pruning.groups import ChannelGroups
 from helpers.pruning.reader import leaves
 from helpers.pruning.rules import RULES

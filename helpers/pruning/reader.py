@@ -16,7 +16,7 @@ from torch.fx.node import map_aggregate
 from helpers.graphs.editing import quick_copy
 from helpers.graphs.operations import attribute
 from helpers.graphs.recording import Recorder, stored_tensors
-from helpers.passes.optimizer import as_tuple
+from helpers.graphs.tracing import as_tuple
 
 # What a forward may ask about a tensor without computing with it.
 ANSWERS = (bool, str, torch.dtype, torch.device, torch.layout)
