@@ -113,8 +113,8 @@ ITEMS = (
         minutes=6,
         dots=2,
         nudge="Count operations and bytes separately, then divide.",
-        hint="Two operations per multiply-add; "
-        "bytes of input, weights and output, 4 each. groups divides W.",
+        hint="Two operations per multiply-add; bytes of input, weights and output, 4 each. "
+        "groups divides the number of weights, and with it the operations.",
         mistakes=(
             Mistake(
                 "A multiply-add is two operations. You count it as one.",

@@ -45,6 +45,19 @@ def distillation_cases(rng: torch.Generator) -> list[Case]:
     return cases
 
 
+def distillation_run(student: Mapping[str, Any], inputs: dict) -> torch.Tensor:
+    """The loss, which must have a slope: the next exercise trains with it."""
+    scores = inputs["student"].clone().requires_grad_()
+    with torch.enable_grad():
+        loss = student["distillation_loss"](**inputs | {"student": scores})
+    if not (isinstance(loss, torch.Tensor) and loss.requires_grad):
+        raise TypeError(
+            "exercise 3 trains with this loss: return a tensor with its slope, without .item(), "
+            ".detach() or no_grad"
+        )
+    return loss.detach()
+
+
 def distillation_oracle(inputs: dict, probe: dict) -> torch.Tensor:
     """torch's Kullback-Leibler divergence."""
     t = inputs["temperature"]
@@ -174,6 +187,7 @@ ITEMS = (
         distillation_cases,
         distillation_oracle,
         tolerance=CLOSE,
+        run=distillation_run,
         minutes=8,
         dots=2,
         nudge="Soften both answers with the temperature before you compare them.",

@@ -37,6 +37,8 @@ ANSWERS = {
             (".sum(1)", ""),
             ("temperature**2 * (p * (p / q)", "-temperature**2 * (p * q"),
             "return ((student - teacher) ** 2).mean()",
+            (".sum(1).mean()", ".sum(1).mean().item()"),
+            (".sum(1).mean()", ".sum(1).mean().detach()"),
         ],
         "base": "p = (teacher / temperature).softmax(1); q = (student / temperature).softmax(1); "
         "return temperature**2 * (p * (p / q).log()).sum(1).mean()",
