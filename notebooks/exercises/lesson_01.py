@@ -269,10 +269,12 @@ def run_fold_layers(student: dict, inputs: dict) -> dict:
             "fold_conv_bn must return an nn.Conv2d or raise a ValueError; this is a"
             f" {type(layer).__name__}"
         )
-    if layer.weight.dtype != conv.weight.dtype:
+    for name, part in layer.named_parameters():
+        if part.dtype == conv.weight.dtype:
+            continue
         raise TypeError(
-            f"the new layer should hold numbers of conv's type, {conv.weight.dtype}; yours holds"
-            f" {layer.weight.dtype}"
+            f"the new layer should hold numbers of conv's type, {conv.weight.dtype}; its {name}"
+            f" holds {part.dtype}"
         )
     after = [tensor for layer in (conv, norm) for tensor in layer.state_dict().values()]
     changed = not all(map(torch.equal, before, after))

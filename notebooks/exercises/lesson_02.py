@@ -24,8 +24,8 @@ LAYERS = {
 
 
 class Branches(nn.Module):
-    """Layers in a row, and the sum of the last two values: so that a value is read twice;
-    identities may cross over.
+    """Layers in a row, and the sum of the last two values: so that a value is read twice.
+    Identities may cross over; then the sum reads the value that they pass by, so that none is dead.
     """
 
     def __init__(self, kinds: list[str], crossing: bool):
@@ -40,7 +40,7 @@ class Branches(nn.Module):
             values.append(
                 layer(values[-2 if self.crossing and isinstance(layer, nn.Identity) else -1])
             )
-        return values[-1] + values[-2]
+        return values[-1] + values[-3 if self.crossing else -2]
 
 
 def traced(inputs: dict) -> fx.GraphModule:
@@ -326,8 +326,8 @@ def runner_view(answer: dict, probe: dict) -> dict:
 
 
 def said(names: list[str]) -> str:
-    """What an error must say."""
-    return f"PassFailed: {names[0]}, after {', '.join(names[1:]) or 'no other'}"
+    """What an error must say; of passes that ran before, each once."""
+    return f"PassFailed: {names[0]}, after {', '.join(dict.fromkeys(names[1:])) or 'no other'}"
 
 
 ITEMS = (

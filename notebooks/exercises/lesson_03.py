@@ -143,6 +143,7 @@ WAYS = (
         "norm in training mode",
         "convolution with a hook",
         "norm with a hook",
+        "norm with a hook before it",
     ),
 )
 
@@ -181,9 +182,15 @@ def network_of(inputs: dict) -> nn.Module:
         net = nn.Sequential(net)  # they are called "0.conv" and "0.norm" then
     if inputs["way"] == "norm in training mode":
         net.norm.train()
-    if inputs["way"].endswith("with a hook"):
+    if inputs["way"] == "norm with a hook before it":
+        net.norm.register_forward_pre_hook(_halve_before)
+    elif inputs["way"].endswith("with a hook"):
         (net.norm if inputs["way"].startswith("norm") else net.conv).register_forward_hook(_halve)
     return net
+
+
+def _halve_before(module: nn.Module, inputs: tuple) -> tuple:
+    return (inputs[0] / 2,)
 
 
 def _halve(module: nn.Module, inputs: tuple, output: torch.Tensor) -> torch.Tensor:

@@ -136,6 +136,7 @@ ANSWERS = {
             ("copy.deepcopy(conv)", "copy.deepcopy(conv); new.padding_mode = 'zeros'"),
             ("return new", "return nn.Sequential(conv, bn)"),
             ("return new", "return new.float()"),
+            ("nn.Parameter(b.detach())", "nn.Parameter(b.detach().float())"),
         ],
     },
 }

@@ -41,7 +41,15 @@ ANSWERS = {
         ],
     },
     "remove_identities": {
-        "right": [("\nreturn graph_module", "")],
+        "right": [
+            ("\nreturn graph_module", ""),
+            (
+                "; graph_module.graph.erase_node(node)",
+                "",
+                "graph_module.recompile()",
+                "graph_module.graph.eliminate_dead_code()\ngraph_module.recompile()",
+            ),
+        ],
         "wrong": [
             "return graph_module",
             ("node.replace_all_uses_with(node.args[0]); ", ""),
@@ -61,6 +69,7 @@ ANSWERS = {
     "run_passes": {
         "right": [
             ("class PassFailed(RuntimeError)", "class PassFailed(ValueError, RuntimeError)"),
+            ("', '.join(before)", "', '.join(dict.fromkeys(before))"),
             (
                 "error).__name__}: {error}",
                 "error).__name__}",

@@ -83,6 +83,7 @@ ANSWERS = {
             ("weight_read or ", ""),
             ("            continue\n        graph", "            folded = conv\n        graph"),
             (" or hooked", ""),
+            ("layer._forward_hooks or layer._forward_pre_hooks", "layer._forward_hooks"),
             ("(conv, norm)\n        )", "(conv,)\n        )"),
             ("(conv, norm)\n        )", "(norm,)\n        )"),
             ("type(conv) is not nn.Conv2d", "not hasattr(conv, 'groups')"),
