@@ -49,7 +49,8 @@ REMEDY = "`python -m course doctor` says how to install what is missing"
 RESUMABLE = ("train", "finetune", "compress", "sweep", "grade")  # given again, they go on
 READ = ("checkpoint", "weights", "teacher")
 WRITTEN = ("output", "onnx", "log", "state", "handover")
-STAGES = ("dense", "pruned", "fine-tuned", "quantized")  # what compress writes
+# As in helpers.pipeline, whose import takes long.
+STAGES = ("dense", "pruned", "fine-tuned", "quantized")
 DERIVED = {"state": ".state", "log": ".csv"}  # beside the output, unless they are named
 
 

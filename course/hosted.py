@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+BADGES = re.compile(r"\n*\[!\[Open in Colab\].*")  # which come from other hosts
 DRIVE = Path("/content/drive/MyDrive")
 GIVEN = (
     "torch",
@@ -53,7 +54,7 @@ def set_up() -> None:
     """Install what is missing, keep answers where they outlive the session, and go to the
     notebooks' folder.
     """
-    missing = [name for name in needed() if not installed(name)]
+    missing = [need for need in needed() if not installed(need)]
     if missing:
         print(f"installing {', '.join(missing)}")
         constraints = [f"{name}=={importlib.metadata.version(name)}" for name in GIVEN]
@@ -71,9 +72,10 @@ def set_up() -> None:
     if answers:
         print(f"ready; your answers are kept in {answers}")
     else:
+        drive = ", or mount Drive, then run this cell and those below it again"
+        on_colab = "COLAB_RELEASE_TAG" in os.environ
         print(
-            "ready; your answers last as long as this session: download mine.py, or mount Drive,"
-            " then run this cell and those below it again"
+            "ready; your answers last as long as this session: download mine.py" + drive * on_colab
         )
 
 
@@ -104,10 +106,16 @@ def needed() -> list[str]:
     """What a learner needs, as pyproject.toml names it, except what every server has."""
     extras = project()["optional-dependencies"]
     named = project()["dependencies"] + extras.get("study", [])
-    names = [re.split(r"[ <>=!~;\[]", name)[0] for name in named]
-    return [name for name in names if name not in (*GIVEN, "jupyterlab")]
+    return [need for need in named if need.partition(">=")[0] not in (*GIVEN, "jupyterlab")]
 
 
-def installed(name: str) -> bool:
-    """Whether a distribution of this name is there, in whatever version."""
-    return any(importlib.metadata.distributions(name=name))
+def installed(need: str) -> bool:
+    """Whether a package is there and new enough, for a need such as `onnx>=1.20`."""
+    name, _, least = need.partition(">=")
+    there = importlib.metadata.distributions(name=name)
+    return any(numbers(one.version) >= numbers(least) for one in there)
+
+
+def numbers(version: str) -> list[int]:
+    """Major and minor number: [2, 15] of 2.15.0+cpu."""
+    return [int(part) for part in re.findall(r"\d+", version)[:2]]

@@ -18,6 +18,8 @@ CALIBRATION_IMAGES = 1024
 LATENCY_BATCHES = (1, 128)
 STEPS_PER_EPOCH = 20  # at least, roughly: few images in batches of 128 make too few steps to learn
 
+STAGES = ("dense", "pruned", "fine-tuned", "quantized")
+
 
 @dataclass(frozen=True)
 class Compressed:
@@ -123,8 +125,7 @@ def rehearse(
 
 def refuse_another_run(folder: Path, dense: nn.Module, pruned: nn.Module, epochs: int) -> None:
     """Refuse a folder with files of another network, or of this one pruned in another way."""
-    stages = ("dense", "pruned", "fine-tuned", "quantized")
-    held = [stage for stage in stages if (folder / f"{stage}.safetensors").exists()]
+    held = [stage for stage in STAGES if (folder / f"{stage}.safetensors").exists()]
     same = held == ["dense"] or "pruned" in held
     for stage, network in (("dense", dense), ("pruned", pruned)):
         if stage in held:

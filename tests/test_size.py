@@ -20,7 +20,7 @@ FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
     "helpers": 93_400,
-    "helpers/graphs": 12_590,
+    "helpers/graphs": 12_620,
     "helpers/models": 5_840,
     "helpers/passes": 10_680,
     "helpers/pruning": 14_120,
@@ -28,15 +28,15 @@ BUDGETS = {
     "helpers/plots": 5_230,
     "helpers/training": 7_440,
     "helpers/checks": 5_440,
-    "course": 99_050,
+    "course": 99_510,
     "course/benchmarks": 17_430,
-    "course/commands": 10_400,
+    "course/commands": 10_410,
     "course/grading": 41_200,
     "course/lessons": 6_610,
-    "course/publish": 8_620,
+    "course/publish": 8_990,
     "course/reference": 11_790,
-    "tests": 240_270,
-    "notebooks": 100_230,
+    "tests": 241_310,
+    "notebooks": 100_410,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100

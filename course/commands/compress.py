@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Bits that cannot be are refused before anything is read or downloaded.
     # Additions are separate: for these, engines have int8 kernels.
     recipe = Recipe(weight_bits=arguments.weight_bits, residual="separate")
-    for name in ("report.md", "table.csv"):
+    for name in ("report.md", "table.csv", *(f"{stage}.onnx" for stage in pipeline.STAGES)):
         path = arguments.output / name
         if path.exists() and not (arguments.output / "dense.safetensors").exists():
             raise ValueError(f"{path} is not of this command: choose a new folder")

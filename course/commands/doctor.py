@@ -5,7 +5,6 @@ import contextlib
 import importlib.metadata
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -60,9 +59,9 @@ def packages() -> Iterator[Finding]:
     wanted = [COURSE, *project["dependencies"], *project["optional-dependencies"]["study"]]
     if hosted.here():
         wanted = hosted.needed()
-    missing = [need for need in wanted if not installed(need)]
+    missing = [need for need in wanted if not hosted.installed(need)]
     remedy = f'{pip_install()} -e ".[study]" -c constraints.txt'
-    if not installed("pip"):  # such as after an upgrade of the system's Python
+    if not hosted.installed("pip"):  # such as after an upgrade of the system's Python
         remedy = ANEW
     if hosted.here():
         remedy = hosted.REMEDY
@@ -93,23 +92,11 @@ def place() -> Iterator[Finding]:
         yield Finding(same, f"installed from {folder}", f"this is {hosted.REPOSITORY}: {ANEW}")
 
 
-def installed(need: str) -> bool:
-    """Whether a package is there and new enough, for a need such as `torch>=2.10`."""
-    name, _, least = need.partition(">=")
-    there = importlib.metadata.distributions(name=name)
-    return any(numbers(one.version) >= numbers(least) for one in there)
-
-
-def numbers(version: str) -> list[int]:
-    """Major and minor number: [2, 15] of 2.15.0+cpu."""
-    return [int(part) for part in re.findall(r"\d+", version)[:2]]
-
-
 def torch_pair() -> Iterator[Finding]:
     """torch and torchvision must come from the same place, or torchvision's operators do not
     register.
     """
-    if not (installed("torch") and installed("torchvision")):  # which `packages` has said
+    if not all(map(hosted.installed, ("torch", "torchvision"))):  # which `packages` has said
         return
     torch, problem = None, ""
     first, second = map(importlib.metadata.version, ("torch", "torchvision"))
@@ -203,7 +190,7 @@ def other_programs() -> Iterator[Finding]:
     problem = obstacle()
     yield Finding(not problem or None, "bubblewrap, to grade", problem or "")
     remedy = f'make .venv/.grade, or {pip_install()} -e ".[grade]" -c constraints.txt'
-    yield Finding(installed("nbgrader") or None, "nbgrader, to grade", remedy)
+    yield Finding(hosted.installed("nbgrader") or None, "nbgrader, to grade", remedy)
     found = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
     yield Finding(found or None, "Chromium, to test slides and report", "install it")
 

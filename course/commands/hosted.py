@@ -11,11 +11,10 @@ from pathlib import Path
 
 import nbformat
 
-from course.hosted import CELL, REPOSITORY
+from course.hosted import BADGES, CELL, REPOSITORY
 from helpers.files import write_atomically
 
 NOTEBOOKS = REPOSITORY / "notebooks"
-BADGES = re.compile(r"\n*\[!\[Open in Colab\].*")
 BADGE = (
     "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
     "(https://colab.research.google.com/github/{repository}/blob/main/{path})"

@@ -47,13 +47,16 @@ def write_report(folder: Path) -> list[Path]:
 
 def write_slides(folder: Path) -> list[Path]:
     """An index of decks: one for each lesson, and the talk, which shows the networks in a frame."""
+    index = folder / "index.html"
+    if index.exists() and slides.TITLE not in index.read_text(encoding="utf-8", errors="replace"):
+        raise FileExistsError(f"{index} is no index of slides: name another folder with --output")
     write_demo(folder)
     notebooks = [runner.executed(path) for path in runner.lessons(talk=True)]
     decks = []
     for notebook in notebooks:
         print(f"slides of {notebook.stem}", flush=True)
         decks.append(slides.write_deck(notebook, folder / f"{notebook.stem}.html"))
-    return [slides.write_index(decks, notebooks, folder / "index.html")]
+    return [slides.write_index(decks, notebooks, index)]
 
 
 def write_demo(folder: Path, own: dict[str, Path] | None = None) -> list[Path]:
@@ -82,6 +85,8 @@ def write_site(folder: Path) -> list[Path]:
     """Lessons, guides and results as a website, which shows the networks on its first page."""
     from course.publish import site  # Sphinx is not installed for those who only study
 
+    if not (site.ASSIGNMENTS / "INSTRUCTOR.md").exists():
+        raise FileNotFoundError("the website holds guides that this edition of the course lacks")
     with TemporaryDirectory() as made:
         return [site.write_site(folder, write_demo(Path(made)))]
 

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--publish",
         action="store_true",
-        help="write the outputs into notebooks/ too, to be committed",
+        help="write the outputs into notebooks/ too, to be committed (with PROFILE=full)",
     )
     parser.epilog = "PROFILE=full in the environment uses all the data and the full budgets."
 
@@ -45,7 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     any failed.
     """
     holds_copy = (arguments.output / COPIED).exists()
-    if arguments.output.resolve() == runner.NOTEBOOKS or holds_copy:
+    # Not by its letters: a Mac's disk takes capitals for small ones.
+    are_lessons = arguments.output.exists() and arguments.output.samefile(runner.NOTEBOOKS)
+    if are_lessons or holds_copy:
         whose = "your copy of the lessons" if holds_copy else "the lessons"
         raise ValueError(f"--output {arguments.output} holds {whose}; name another folder")
     start, name, failed = time.perf_counter(), profile().name, []
@@ -74,7 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.lessons:
         notebooks = [arguments.output / path.name for path in runner.lessons()]
         notebooks = [path for path in notebooks if path.exists()]  # but what cannot be read
-        print(f"report: {write_report(notebooks, arguments.output.parent / 'report.html')}")
+        is_usual = arguments.output == runner.BUILD / "notebooks"
+        folder = runner.BUILD if is_usual else arguments.output
+        print(f"report: {write_report(notebooks, folder / 'report.html')}")
     return 1 if failed else 0
 
 

@@ -14,14 +14,14 @@ from course.grading.handout import hand_out
 
 # Sources of assignments with their solutions, oracles and networks, and the code that grades them.
 NOT_FOR_STUDENTS = ("notebooks/assignments/", "course/grading/", "course/commands/grade.py",
-                    "tests/", ".ci/", "data/training/", "data/results/unfinished/",
+                    "tests/", ".ci/", ".github/", "data/training/", "data/results/unfinished/",
                     "CONTRIBUTING.md", "Dockerfile", ".dockerignore")  # fmt: skip
 
 # Lines of README and Makefile about what an edition does not hold, each with those that continue
 # it.
 FOR_TEACHERS = re.compile(
-    r"^(\| see how grading|\| run the tests|\| for maintainers|.*pytest"
-    r"|(grade|test|check.*|reference):"
+    r"^(\| see how grading|\| run the tests|\| for maintainers|\| read the course as a website"
+    r"|.*pytest|(grade|test|check.*|reference|site):"
     r"|# (One thread|After each|A represent|The reference|Each finished|Versions of|them most)"
     r").*\n([ \t]+.*\n)*",
     re.MULTILINE,

@@ -97,6 +97,7 @@ def in_onnx_runtime(result: Compressed, images: Tensor, folder: Path) -> dict[st
             call = opened(network, images[:1], folder / f"{stage}.onnx")
             answers = torch.cat([call(image) for image in images.split(1)]).argmax(1)
         except Exception as error:  # the exporter and ONNX Runtime refuse in many ways
+            (folder / f"{stage}.onnx").unlink(missing_ok=True)  # nobody should deploy it
             same[stage] = " ".join(f"no ONNX: {error}".split())[:120].replace("|", "/")
             continue
         calls[stage] = call

@@ -85,17 +85,26 @@ def executed(path: Path) -> Path:
     run_here = BUILD / "notebooks" / path.name
     if not run_here.exists():
         return path
-    here, cells = nbformat.read(run_here, as_version=4).metadata.get(RUN, {}), sources(path)
+    ran, cells = nbformat.read(run_here, as_version=4), sources(path)
+    here = ran.metadata.get(RUN, {})
     if sources(run_here) != cells:
         why = "was edited since it was run here"
     elif here.get("failure"):
         why = "failed when it was run here"
-    elif here.get("profile") == "quick" and "PROFILE=full" in "".join(cells):
+    elif is_too_quick(ran):
         why = "speaks of outputs of the full profile, and was run here in the quick one"
+    elif ran.metadata.get("made_from", {}) != made_from(ran):
+        why = "was run here with other tables or networks"
     else:
         return run_here
     print(f"{path.name} {why}: shown with the outputs that {path.parent.name}/ has")
     return path
+
+
+def is_too_quick(ran: NotebookNode) -> bool:
+    """Whether its text speaks of the full profile, and it was run in the quick one."""
+    full = any("PROFILE=full" in cell.source for cell in ran.cells)
+    return full and ran.metadata.get(RUN, {}).get("profile") == "quick"
 
 
 def sources(path: Path) -> list[str]:
@@ -115,6 +124,7 @@ def run_lesson(path: Path, output: Path, profile: str, **env: str) -> Outcome:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
+    notebook.metadata |= {"made_from": made_from(notebook), "code": code_digest(notebook)}
     start, failure, env = time.perf_counter(), None, {**os.environ, **env}
     client = NotebookClient(
         notebook,
@@ -193,14 +203,30 @@ def made_from(notebook: NotebookNode) -> dict[str, str]:
     }
 
 
+def code_digest(notebook: NotebookNode) -> str:
+    """A short text that tells the code of one notebook from another's; comments do not count, nor
+    does the cell for hosted servers.
+    """
+    cells = [c for c in notebook.cells if c.cell_type == "code" and c.id != "hosted"]
+    lines = [re.sub(r"(^|\s+)# .*", "", line) for c in cells for line in c.source.splitlines()]
+    return hashlib.sha256("\n".join(filter(str.strip, lines)).encode()).hexdigest()[:12]
+
+
 def publish(executed: Path, target: Path) -> bool:
     """Write an executed notebook as it is committed, without widgets and times; False if it was
-    edited meanwhile.
+    edited meanwhile, or what it reads was, or it speaks of another profile.
     """
-    if sources(executed) != sources(target):
-        print(f"{target.name} was edited while it ran, and is left as it is: run it again")
-        return False
     notebook = nbformat.read(executed, as_version=4)
+    why = ""
+    if sources(executed) != sources(target):
+        why = "was edited while it ran"
+    elif notebook.metadata.get("made_from", {}) != made_from(notebook):
+        why = "reads tables or networks that changed while it ran"
+    elif is_too_quick(notebook):
+        why = "speaks of outputs of the full profile (PROFILE=full in the environment)"
+    if why:
+        print(f"{target.name} {why}, and is left as it is: run it again")
+        return False
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
@@ -213,6 +239,7 @@ def publish(executed: Path, target: Path) -> bool:
         "kernelspec": kernel,
         "language_info": {"name": "python"},
         "made_from": made_from(notebook),
+        "code": code_digest(notebook),
     }
     nbformat.validate(notebook)
     write_atomically(target, nbformat.writes(notebook) + "\n")

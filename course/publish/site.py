@@ -17,11 +17,12 @@ from docutils import nodes
 from nbformat import NotebookNode
 from sphinx.application import Sphinx
 
+from course.hosted import BADGES
 from course.publish import page
 from course.publish.runner import NOTEBOOKS, REPOSITORY, executed, lessons
 from course.reference import readme
 from course.reference.chart import alternative_text
-from helpers.files import write_atomically
+from helpers.files import move, write_atomically
 
 STYLES = Path(__file__).parent / "styles"
 ASSIGNMENTS = NOTEBOOKS / "assignments"
@@ -66,9 +67,10 @@ def write_site(target: Path, demo_pages: list[Path]) -> Path:
         target: a folder, new or written by this function before.
         demo_pages: pages that work by themselves, which the first page shows.
     """
-    if target.exists() and any(target.iterdir()) and not (target / "objects.inv").exists():
+    if strange := others_files(target):
         raise FileExistsError(
-            f"{target} holds other files; take them away, or name a new folder with --output"
+            f"{target} holds other files, such as {strange}; take them away, or name a new folder"
+            " with --output"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f"{target.name}-", dir=target.parent) as name:
@@ -78,10 +80,30 @@ def write_site(target: Path, demo_pages: list[Path]) -> Path:
         app.build(force_all=True)
         if app.statuscode:
             raise RuntimeError(f"mend what Sphinx warns of, see above; {target} is as it was")
+        before = Path(name) / "before"
         if target.exists():  # moved, not deleted: that fails at once if a page is open on Windows
-            target.rename(Path(name) / "before")
-        made.rename(target)
+            target.rename(before)
+        try:
+            move(made, target)
+        except OSError:
+            if before.exists():
+                before.rename(target)
+            raise
     return target / "index.html"
+
+
+def others_files(folder: Path) -> str:
+    """The name of something in a folder that this function did not write; empty if all is its own.
+
+    A site that is kept with git or under a name of its own has files that must not go, too.
+    """
+    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    list_of_pages = folder / "objects.inv"
+    ours = f"# Project: {SETTINGS['project']}\n".encode()
+    if names and not (list_of_pages.exists() and ours in list_of_pages.read_bytes()[:200]):
+        return min(names)
+    kept = {name for name in names if name.startswith(".") and name != ".buildinfo"}
+    return min(kept | names & {"CNAME"}, default="")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
@@ -171,7 +193,7 @@ def prepared(notebook: NotebookNode, names: dict[str, str]) -> NotebookNode:
     met: set[str] = set()
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = linked(without_files(cell.source), names, met)
+            cell.source = linked(without_files(BADGES.sub("", cell.source)), names, met)
         elif cell.id == "setup" or cell.metadata.get("jupyter", {}).get("source_hidden"):
             cell.metadata.setdefault("tags", []).append("hide-input")
     return notebook

@@ -14,6 +14,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from course.hosted import BADGES
 from course.publish import page
 from helpers.files import write_atomically
 
@@ -29,6 +30,7 @@ ALONE_PRINTED = re.compile(
 )
 # The last sentence of a cell, if the next cell is to show what it announces.
 ANNOUNCES = re.compile(r"((?<=[.?!])\s+|^)[^.?!\n]*:\s*\Z", re.M)
+TITLE = "<title>Slides</title>"  # of the page that leads to all decks
 # Characters that a room reads before it looks at a figure, and at most on one slide.
 SHORT = 320
 FULL = 800
@@ -113,7 +115,7 @@ def write_index(decks: list[Path], notebooks: list[Path], target: Path) -> Path:
         )
     text = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Slides</title><style>{page.style("report")}</style></head>
+{TITLE}<style>{page.style("report")}</style></head>
 <body><main><h1>Slides</h1>
 <p>In a deck, the arrow keys turn the slides, F fills the screen, S shows the speaker's notes and
 Esc all slides.</p>
@@ -175,7 +177,8 @@ def shown_on_slide(cell: NotebookNode, following: NotebookNode) -> str:
         shown = page.outputs(cell).replace("<iframe src=", "<iframe data-src=")
         shown = ALONE_PRINTED.sub("", shown)
         return re.sub('<pre class="printed">\\s*</pre>', "", shown).strip()
-    text = ALONE.sub("", re.sub(r"\A.*?^(?=#+ )", "", cell.source, count=1, flags=re.M | re.S))
+    text = BADGES.sub("", cell.source)
+    text = ALONE.sub("", re.sub(r"\A.*?^(?=#+ )", "", text, count=1, flags=re.M | re.S))
     if not ANNOUNCES.search(text) or slide_type(following) != "skip":
         return page.markdown(text)
     announced = page.outputs(following).strip() if following.cell_type == "code" else ""

@@ -57,7 +57,8 @@ MADE = {
 }
 SPEED = (
     "Median milliseconds, each engine in a process of its own that keeps freed memory, in random"
-    " order"
+    " order. *OpenVINO float32* computed in bfloat16 here, as it does by itself where the processor"
+    " can, so it is no float32 time"
 )
 
 

@@ -136,9 +136,9 @@ def block(table: pd.DataFrame) -> str:
         " 10,000 test images, with its 95 % interval. *File*: as the course stores a network; the"
         " chart counts that file compressed by `xz`, so it shows fewer bytes. *ONNX file*: as"
         f" engines load it; its accuracy differs by at most {100 * largest_difference(table):.2f}"
-        " points. *One image*: the median time in ONNX Runtime on two threads of an"
-        f" {speeds().device.iloc[0]}{busy}. ONNX Runtime computes with at least 8 bits, so fewer"
-        " bits save space, not time."
+        " points. *One image*: the median time in ONNX Runtime on"
+        f" {speeds().threads.iloc[0]} threads of an {speeds().device.iloc[0]}{busy}. ONNX Runtime"
+        " computes with at least 8 bits, so fewer bits save space, not time."
     )
     small = reference("tiny").set_index("stage").accuracy["dense"]
     epochs = reference("tiny_training").groupby("image_size").seconds.agg(["median", "size"])

@@ -91,7 +91,7 @@ def test_the_cell_without_an_address_asks_for_it(tmp_path):
 
 def test_what_is_missing_is_installed_and_what_the_server_gave_stays(tmp_path, monkeypatch):
     ran = []
-    monkeypatch.setattr(hosted, "installed", lambda name: name != "onnx")
+    monkeypatch.setattr(hosted, "installed", lambda need: not need.startswith("onnx>"))
     monkeypatch.setattr(hosted.subprocess, "run", lambda words, check: ran.append(words))
     monkeypatch.setattr(hosted, "DRIVE", tmp_path)
     monkeypatch.setattr(hosted, "move_answers", lambda kept: None)
@@ -102,10 +102,19 @@ def test_what_is_missing_is_installed_and_what_the_server_gave_stays(tmp_path, m
     hosted.set_up()
     hosted.set_up()  # the cell is run again
     assert len(ran) == 2 and ran.pop() == ran[0]
+    (onnx,) = (need for need in hosted.needed() if need.startswith("onnx>"))
     given = [f"{name}=={importlib.metadata.version(name)}" for name in hosted.GIVEN]
-    assert ran == [[sys.executable, "-m", "pip", "install", "--quiet", "onnx", *given]]
+    assert ran == [[sys.executable, "-m", "pip", "install", "--quiet", onnx, *given]]
     assert os.environ["COURSE_MINE"] == str(tmp_path / "from-batchnorm-to-int8" / "mine.py")
     assert os.environ["PYTHONPATH"] == os.pathsep.join([str(REPOSITORY), "elsewhere"])
+
+
+def test_what_a_server_has_must_be_new_enough_but_for_what_it_gives(monkeypatch):
+    old = types.SimpleNamespace(version="1.0")
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda name: [old])
+    assert not hosted.installed("onnx>=1.20") and hosted.installed("tqdm")
+    assert not {need.partition(">=")[0] for need in hosted.needed()} & set(hosted.GIVEN)
+    assert any(">=" in need for need in hosted.needed())
 
 
 def test_answers_of_the_session_go_along_to_drive_once(tmp_path, monkeypatch):

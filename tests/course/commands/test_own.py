@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torchvision.models import resnet18
 
-from course.__main__ import main
+from course.__main__ import STAGES, main
 from course.commands.finetune import Ensemble
 from course.publish import compressed
 from helpers import augment, data, models, pipeline, quantization, training
@@ -284,9 +284,12 @@ def test_a_report_names_the_command_that_made_it_if_there_was_one(monkeypatch):
 
 
 def test_files_of_something_else_are_not_written_over(own, tmp_path, capsys):
-    (tmp_path / "table.csv").write_text("of somebody")
-    assert main(["compress", *own, "--output", str(tmp_path)]) == 1
-    assert "table.csv is not of this command: choose a new folder" in capsys.readouterr().err
+    assert STAGES == pipeline.STAGES
+    for name in ("table.csv", "quantized.onnx"):
+        (tmp_path / name).write_text("of somebody")
+        assert main(["compress", *own, "--output", str(tmp_path)]) == 1
+        assert f"{name} is not of this command: choose a new folder" in capsys.readouterr().err
+        (tmp_path / name).unlink()
     (tmp_path / "cats.csv").write_text("image,label\n")
     words = ["train", "--data", own[-1], "--output", str(tmp_path / "cats.safetensors")]
     assert main([*words, "--model", "tiny", "--epochs", "1", "--input-size", "24"]) == 1

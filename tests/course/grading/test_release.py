@@ -117,7 +117,7 @@ def test_an_edition_holds_the_course_and_the_assignments(edition):
     bundles = [name for name in files if name.startswith("notebooks/assignments/")]
     assert {name.split("/")[2] for name in bundles} == {"a1", "a5"}
     of_teachers = ("course/grading/", "tests/", ".ci/", "data/training/", "CONTRIBUTING.md")
-    of_teachers += ("Dockerfile", ".dockerignore", "course/commands/grade.py")
+    of_teachers += ("Dockerfile", ".dockerignore", ".github/", "course/commands/grade.py")
     assert [name for name in files if name.startswith(of_teachers)] == []
 
 
@@ -132,7 +132,7 @@ def test_the_guides_of_an_edition_offer_what_is_in_it_and_speak_of_no_repository
     assert not re.search(of_teachers, "\n".join([guides, *lessons]))
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     assert set(re.findall(r"`make (?!run|clean)(\w+)", guides)) <= targets and "lab" in targets
-    assert not targets & {"grade", "test", "check", "check-versions", "reference"}
+    assert not targets & {"grade", "test", "check", "check-versions", "reference", "site"}
     phony = re.search(r"^\.PHONY: (.*)", makefile, re.MULTILINE)[1]
     assert set(phony.split()) == targets
 

@@ -49,10 +49,16 @@ def test_outputs_of_a_real_run_without_errors_warnings_and_paths(notebook):
 
 @any_notebook
 def test_the_outputs_come_from_the_tables_and_networks_that_are_shipped(notebook):
-    """What fails here was run before one of them changed: `python -m course run --publish` makes it
-    anew.
+    """What fails here was run before one of them changed: `PROFILE=full python -m course run
+    --publish` makes it anew.
     """
     assert runner.made_from(notebook) == notebook.metadata.made_from
+
+
+@any_notebook
+def test_the_outputs_come_from_the_code_above_them(notebook):
+    """What fails here was edited since it was run; the same command makes it anew."""
+    assert runner.code_digest(notebook) == notebook.metadata.code
 
 
 def progress_row(lesson):

@@ -31,6 +31,9 @@ def test_output_is_a_folder_in_which_each_page_has_its_own_name(command, also, f
     assert "page.html is a page; name the folder that it goes to" in capsys.readouterr().err
 
 
+OURS = f"# Sphinx inventory version 2\n# Project: {site.SETTINGS['project']}\n"
+
+
 class Builder:
     """In place of Sphinx: it says all is well, warns, or is stopped."""
 
@@ -44,8 +47,8 @@ class Builder:
         self.made.mkdir()
         if self.ends is KeyboardInterrupt:
             raise self.ends
-        for name in ("index.html", "objects.inv"):
-            (self.made / name).write_text("new", encoding="utf-8")
+        for name, text in (("index.html", "new"), ("objects.inv", OURS), (".buildinfo", "")):
+            (self.made / name).write_text(text, encoding="utf-8")
 
 
 def test_a_site_comes_whole_or_not_at_all_and_its_neighbours_stay(tmp_path, monkeypatch):
@@ -62,3 +65,28 @@ def test_a_site_comes_whole_or_not_at_all_and_its_neighbours_stay(tmp_path, monk
         page = site.write_site(tmp_path / "site", [])
         assert page == tmp_path / "site" / "index.html" and page.read_text("utf-8") == "new"
         assert {path.name for path in tmp_path.iterdir()} == {"site", "site-source"}
+    monkeypatch.setattr(site, "move", lambda *_: (_ for _ in ()).throw(PermissionError("open")))
+    with pytest.raises(PermissionError):
+        site.write_site(tmp_path / "site", [])
+    assert page.read_text("utf-8") == "new"
+    for name in (".git", "CNAME"):  # of a site that is kept elsewhere, too
+        (tmp_path / "site" / name).touch()
+        with pytest.raises(FileExistsError, match=name):
+            site.write_site(tmp_path / "site", [])
+        (tmp_path / "site" / name).unlink()
+    (tmp_path / "site" / "objects.inv").write_text(OURS.replace("int8", "C"), encoding="utf-8")
+    with pytest.raises(FileExistsError, match="holds other files"):
+        site.write_site(tmp_path / "site", [])
+
+
+def test_an_index_of_something_else_is_not_written_over_by_slides(tmp_path, capsys):
+    (tmp_path / "index.html").write_text("<title>My page</title>", encoding="utf-8")
+    assert main(["slides", "--output", str(tmp_path)]) == 1
+    assert "is no index of slides: name another folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["index.html"]
+
+
+def test_an_edition_without_guides_says_that_it_makes_no_website(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(site, "ASSIGNMENTS", tmp_path)
+    assert main(["site", "--output", str(tmp_path / "site")]) == 1
+    assert "guides that this edition of the course lacks" in capsys.readouterr().err

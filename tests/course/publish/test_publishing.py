@@ -10,6 +10,7 @@ import torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from torch import nn
 
+from course.commands import hosted as hosted_command
 from course.commands import pages
 from course.publish import compressed, page, report, runner, slides, steps
 from course.reference.table import load
@@ -89,7 +90,7 @@ def test_publishing_drops_widgets_and_times_and_keeps_the_rest(tmp_path):
     published = nbformat.read(tmp_path / "in.ipynb", as_version=4)
     assert [output.get("text") for output in published.cells[1].outputs] == ["kept"]
     assert published.cells[1].metadata == {} and published.cells[1].id == "one"
-    assert set(published.metadata) == {"kernelspec", "language_info", "made_from"}
+    assert set(published.metadata) == {"kernelspec", "language_info", "made_from", "code"}
 
 
 def test_the_talk_runs_when_asked_for_and_with_everything_and_is_no_lesson(tmp_path):
@@ -117,6 +118,8 @@ def test_a_run_is_shown_and_published_only_if_it_was_one_of_the_present_cells(
         nbformat.write(notebook, path)
     assert runner.executed(tmp_path / "02_b.ipynb") == tmp_path / "02_b.ipynb"
     assert "of the full profile, and was run here in the quick one" in capsys.readouterr().out
+    assert not runner.publish(ran.with_name("02_b.ipynb"), tmp_path / "02_b.ipynb")
+    assert "(PROFILE=full in the environment), and is left as it is" in capsys.readouterr().out
     edited = write(shipped, "2").read_text()
     assert runner.executed(shipped) == shipped
     assert capsys.readouterr().out.startswith(
@@ -127,6 +130,36 @@ def test_a_run_is_shown_and_published_only_if_it_was_one_of_the_present_cells(
         capsys.readouterr().out
         == "01_a.ipynb was edited while it ran, and is left as it is: run it again\n"
     )
+
+
+def test_a_run_counts_only_with_the_tables_that_it_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(runner, "BUILD", tmp_path)
+    monkeypatch.setattr(runner, "DATA", tmp_path)
+    for folder in ("notebooks", "results"):
+        (tmp_path / folder).mkdir()
+    paths = (tmp_path / "03_c.ipynb", tmp_path / "notebooks" / "03_c.ipynb")
+    shipped, ran = (write(path, 'reference("table")') for path in paths)
+    (tmp_path / "results" / "table.csv").write_text("1")
+    notebook = nbformat.read(ran, as_version=4)
+    notebook.metadata["made_from"] = runner.made_from(notebook)  # as run_lesson does at its start
+    nbformat.write(notebook, ran)
+    assert runner.executed(shipped) == ran
+    (tmp_path / "results" / "table.csv").write_text("2")
+    assert runner.executed(shipped) == shipped
+    assert "03_c.ipynb was run here with other tables" in capsys.readouterr().out
+    assert not runner.publish(ran, shipped)
+    assert "changed while it ran, and is left as it is" in capsys.readouterr().out
+
+
+def test_code_is_told_from_other_code_without_comments_and_the_cell_for_servers():
+    def digest(*sources, for_servers="1"):
+        cells = [new_code_cell(for_servers, id="hosted"), new_markdown_cell("x")]
+        return runner.code_digest(new_notebook(cells=cells + [*map(new_code_cell, sources)]))
+
+    first = digest("x = 1  # one", "y = 2")
+    assert digest("# before\nx = 1", "y = 2  # two", for_servers="2") == first
+    assert digest("x = 3  # one", "y = 2") != first != digest("y = 2", "x = 1")
+    assert digest("  x = 1", "y = 2") != first
 
 
 def test_a_notebook_with_the_chart_is_made_from_what_others_published_too():
@@ -140,6 +173,12 @@ def cell(make, source, kind, **metadata):
 
 def drawn(*cells):
     return ["".join(parts) for parts in slides.slides_of(new_notebook(cells=list(cells)))]
+
+
+def test_badges_which_come_from_other_hosts_are_on_no_slide():
+    badge = hosted_command.BADGE.format(repository="a/b", path="c")
+    title = cell(new_markdown_cell, f"# T\n\n{badge}\n\nBelow.", "slide")
+    assert "Below" in drawn(title)[0] and "<img" not in drawn(title)[0]
 
 
 def test_slide_types_decide_what_is_shown():

@@ -229,6 +229,15 @@ def test_the_first_screen_shows_four_rows_without_a_blank_and_the_plan_and_links
     assert [link for link in links if "://" not in link and not (REPOSITORY / link).exists()] == []
 
 
+def test_the_first_sentence_of_the_readme_is_what_the_table_says():
+    rows = headline.headline().set_index("name")
+    smaller = rows.file_bytes["dense"] / rows.file_bytes["a tenth"]
+    lost = 100 * (rows.accuracy["dense"] - rows.accuracy["a tenth"])
+    assert (round(smaller, -1), round(2 * lost)) == (30, 1)
+    said = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert "thirty times smaller for half a point of accuracy" in said
+
+
 def test_no_network_of_ours_is_better_than_one_of_the_first_page_in_all_it_shows():
     """But for the dense network, where the course starts."""
     measures = ["accuracy", "file_bytes", "coded_bytes"]
