@@ -25,6 +25,7 @@ from helpers.dataset import (  # noqa: F401  (offered here, too)
     normalize,
 )
 from helpers.download import FETCHERS
+from helpers.files import remove
 from helpers.image_folders import from_folder  # noqa: F401
 
 FULL_SHA256 = "32e5966899bde482c0ef7d076bf69809b4b1488c806f657a814cfca4646ec493"
@@ -96,10 +97,12 @@ def load_local(folder: Path) -> Dataset:
         remedy = "point CIFAR10_DIR at a copy, or get it: python -m course data"
         raise DataError(f"{folder} holds none of {names}; {remedy}")
     path = candidates[0]
-    what = path
+    remedy = f"delete {path} and fetch it again: python -m course data"
     if path == folder and folder.is_dir():  # which may hold more
-        what = f"what {folder} has of CIFAR-10"
-    arrays = verified(path, FULL_SHA256, f"delete {what} and fetch it again: python -m course data")
+        remedy = f"delete what {folder} has of CIFAR-10 and fetch it again: python -m course data"
+    elif path == folder:  # which may be something else
+        remedy = "point CIFAR10_DIR at another copy, or at an empty folder: python -m course data"
+    arrays = verified(path, FULL_SHA256, remedy)
     return as_dataset(arrays, f"local copy {path.name}")
 
 
@@ -130,10 +133,10 @@ def fetch(name: str, another_is_left: bool) -> Dataset:
             gone = f"the source {name!r} no longer serves CIFAR-10; choose another"
             arrays = verified(archive, FULL_SHA256, gone)
         except DataError:
-            archive.unlink(missing_ok=True)
+            remove(archive)
             raise
         write_npz(arrays, folder / CACHE_NAME)  # if this fails, the archive stays
-        archive.unlink(missing_ok=True)
+        remove(archive)
     return as_dataset(arrays, name)
 
 

@@ -131,8 +131,7 @@ def input_of(model: Any, images: torch.Tensor) -> torch.Tensor:
 def set_default_normalization(dataset: Dataset, *models: Any) -> None:
     """Note the data set's normalisation on networks that have none of their own."""
     for model in models:
-        silent = model is not None and not hasattr(model, "input_normalization")
-        if silent and dataset.normalization != CIFAR10:
+        if model is not None and not hasattr(model, "input_normalization"):
             model.input_normalization = dataset.normalization
 
 
@@ -171,11 +170,13 @@ def from_arrays(
             )
     labels = [torch.as_tensor(part) for part in (train_labels, test_labels)]
     for part in labels:
-        if part.dim() != 1 or bool((part != part.long()).any()):
+        is_whole = not part.is_floating_point() or bool((part == part.long()).all())
+        if part.dim() != 1 or not is_whole:
             raise DataError(
                 f"{name}: labels are {part.dtype} {tuple(part.shape)}; expected a whole number per"
                 " image"
             )
+    labels = [part.long() for part in labels]
     train, test = images
     if not len(train) or not len(test):
         raise DataError(
@@ -185,9 +186,9 @@ def from_arrays(
     classes = tuple(map(str, range(last + 1)) if classes is None else classes)
     return Dataset(
         train,
-        labels[0].long(),
+        labels[0],
         test,
-        labels[1].long(),
+        labels[1],
         source=f"{' x '.join(map(str, train.shape[1:]))} pixels, {len(classes)} classes",
         classes=classes,
         # `Dataset` refuses anything but uint8.

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import time
 import urllib.request
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import BinaryIO
@@ -16,7 +17,7 @@ from torchvision.datasets import CIFAR10
 from tqdm.auto import tqdm
 
 from helpers.dataset import DataError
-from helpers.files import move
+from helpers.files import move, remove
 
 STALL_SECONDS = 20
 PATIENCE_SECONDS = 600
@@ -38,20 +39,23 @@ def download(url: str, target: Path, algorithm: str, digest: str, impatient: boo
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(part, "ab") as file:
             collect(url, file, impatient)
+        with open(part, "rb") as file:
+            # No secret: machines that forbid md5 otherwise allow it for this.
+            digester = partial(hashlib.new, algorithm, usedforsecurity=False)
+            received = hashlib.file_digest(file, digester).hexdigest()
+        if received == digest:
+            move(part, target)
     except (OSError, HTTPException) as error:  # OSError includes a refused address and a time-out.
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or repr(error)
         raise DataError(f"{url} into {target.parent}: {reason}") from error
     finally:
         if part.exists() and part.stat().st_size == 0:  # not one byte came
             part.unlink()
-    with open(part, "rb") as file:
-        received = hashlib.file_digest(file, algorithm).hexdigest()
     if received != digest:
-        part.unlink()
+        remove(part)
         raise DataError(
             f"{url}: {algorithm} is {received[:16]}…, expected {digest[:16]}…; nothing was kept"
         )
-    move(part, target)
     return target
 
 

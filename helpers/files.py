@@ -24,6 +24,12 @@ def write_atomically(path: Path, content: bytes | str) -> Path:
     return path
 
 
+def remove(path: Path) -> None:
+    """Delete a file that is needed no longer, unless another program holds it, as on Windows."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
 def move(part: Path, path: Path) -> None:
     """Move a file into place, in several tries on Windows, where a virus scanner may hold it."""
     for seconds in (0.1, 0.5, 2) if os.name == "nt" else ():

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -22,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_flop, shape_wrapper
 
 from helpers import models
+from helpers.allocator import kept_memory
 from helpers.dataset import Dataset, input_of
 from helpers.equivalence import (  # noqa: F401  (offered here, too)
     EquivalenceError,
@@ -249,10 +251,12 @@ def compare_latency(
                 " it"
             )
     taken: dict[str, list[float]] = {name: [] for name in candidates}
+    device = example_input.device
+    on_cpu = device.type in ("cpu", "meta")
     # A GPU goes on computing after the call has returned.
-    wait = torch.cuda.synchronize if example_input.is_cuda else lambda: None
+    wait = (lambda: None) if on_cpu else partial(torch.accelerator.synchronize, device)
     modules = [candidate for candidate in candidates.values() if isinstance(candidate, nn.Module)]
-    with evaluation_mode(*modules, threads=threads):
+    with evaluation_mode(*modules, threads=threads), kept_memory():
         used = torch.get_num_threads()
         for model in candidates.values():
             for _ in range(warmup):

@@ -3,6 +3,7 @@
 import platform
 import re
 import shlex
+import subprocess
 import sys
 from datetime import date
 from pathlib import Path
@@ -50,5 +51,13 @@ def cpu_name() -> str:
     info = Path("/proc/cpuinfo")
     text = info.read_text() if info.exists() else ""
     model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
-    name = model[1] if model else platform.processor() or platform.machine()
+    name = model[1] if model else _told_on_a_mac() or platform.processor() or platform.machine()
     return f"{name} ({torch.backends.cpu.get_cpu_capability()})"
+
+
+def _told_on_a_mac() -> str:
+    """There every processor of Apple calls itself "arm"."""
+    if sys.platform != "darwin":
+        return ""
+    words = ["sysctl", "-n", "machdep.cpu.brand_string"]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import struct
 from pathlib import Path, PureWindowsPath
 
 import numpy as np
@@ -159,6 +160,27 @@ def test_what_is_wrong_with_a_folder_is_one_line(message, tmp_path):
     with pytest.raises(DataError, match=message) as caught:
         data.from_folder(folder)
     assert "\n" not in str(caught.value)
+
+
+def test_a_photo_with_odd_notes_of_its_camera_is_named(tmp_path, monkeypatch):
+    folder = write_images(tmp_path / "birds")
+    fails = lambda image: struct.pack("B", 300)  # noqa: E731  (as Pillow on a fraction of -1 / 0)
+    monkeypatch.setattr(image_folders.ImageOps, "exif_transpose", fails)
+    with pytest.raises(DataError, match=r"class0/0\.png cannot be used as an image"):
+        data.from_folder(folder)
+
+
+def test_an_image_that_is_added_moves_one_other_at_most(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for number in range(40):
+            (tmp_path / name / f"{number}.png").touch()
+    trained, tested = image_folders._files_by_class(tmp_path)
+    (tmp_path / "cat" / "a new one.png").touch()
+    now_trained, now_tested = image_folders._files_by_class(tmp_path)
+    assert [len(tested["cat"]), len(now_tested["cat"])] == [8, 8]
+    assert len({*trained["cat"]} & {*now_tested["cat"]}) <= 1
+    assert (now_trained["dog"], now_tested["dog"]) == (trained["dog"], tested["dog"])
 
 
 def test_classes_and_files_are_in_the_order_of_their_names_on_windows_too(tmp_path, monkeypatch):

@@ -139,6 +139,12 @@ def test_measurements_without_sense_are_refused(mode, options, message):
         compare_latency({"int8": candidate}, torch.zeros(1), **options)
 
 
+def test_freed_memory_is_kept_while_candidates_are_compared():
+    seen = []
+    compare_latency({"one": lambda x: seen.append(allocator._open_blocks)}, torch.zeros(1), runs=3)
+    assert {*seen} == {1}
+
+
 def test_every_engine_is_timed_without_gradients_and_with_freed_memory_kept(monkeypatch):
     seen = []
 

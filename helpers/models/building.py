@@ -17,7 +17,7 @@ from torch import nn
 from torchvision.models.resnet import BasicBlock
 from torchvision.ops import Conv2dNormActivation
 
-from helpers.models.header import ModelError
+from helpers.models.header import ARGUMENTS, ModelError, problem
 from helpers.models.rebuilt import refuse_another_network
 from helpers.models.spec import Spec, set_spec
 
@@ -92,6 +92,8 @@ def build(builder: str | Callable[..., nn.Module], **arguments: Any) -> nn.Modul
     make = builder if given_function else _function_of(builder)
     try:
         stored = json.dumps(arguments)
+        if reason := problem(json.loads(stored), ARGUMENTS, "arguments"):
+            raise ModelError(f"builder {name!r}, as a file would say it: {reason}")
         model = make(**json.loads(stored))  # a copy: it may change what it gets
     except ModelError:
         raise

@@ -180,16 +180,20 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
     """
     tensors = _state_dict_in(path)
     expected = model.state_dict(keep_vars=True)
-    for prefix in PREFIXES:
-        prefixed = all(str(name).startswith(prefix) for name in tensors)
-        if prefixed and tensors.keys().isdisjoint(expected):
-            tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    while tensors and tensors.keys().isdisjoint(expected):
+        starts = [p for p in PREFIXES if all(str(name).startswith(p) for name in tensors)]
+        if not starts:
+            break
+        tensors = {name.removeprefix(starts[0]): tensor for name, tensor in tensors.items()}
     if not tensors or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
         raise ModelError(
             f"{path} holds no state dict; write one with torch.save(model.state_dict(), path)"
         )
     names = first_names(expected)  # a tensor with two names may be there under either or both
     renamed = {names.get(name, name): tensor for name, tensor in tensors.items()}
+    for name, tensor in expected.items():
+        if name.endswith("num_batches_tracked"):  # old files, and other frameworks, do not count
+            renamed.setdefault(name, tensor)
     put_tensors(model, renamed, path, type(model).__name__)
     return model
 

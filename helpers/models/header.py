@@ -97,9 +97,9 @@ def _sizes(value: Any) -> bool:
     return problem(value, [SIZE]) is None and math.prod(value) <= 2**22
 
 
-def _network_input(value: Any) -> bool:
-    """sizes and dtype of a tensor, a plain value, or a list or table of these"""
-    return problem(value, (*PLAIN, [_network_input], {...: _network_input})) is None
+def _plain(value: Any) -> bool:
+    """a plain value, or a list or table of these"""
+    return problem(value, (*PLAIN, [_plain], {...: _plain})) is None
 
 
 def _normalization(value: Any) -> bool:
@@ -121,14 +121,14 @@ RECIPE = {
 STEPS = {
     "resize": {"changes": {...: {...: SIZE}}},
     "bypass": {"blocks": [str]},
-    "optimize": {"level": str, "route": str, "shapes": [_network_input]},
+    "optimize": {"level": str, "route": str, "shapes": [_plain]},
     "quantize": {"recipe": RECIPE, "input_shape": _sizes},
 }
 ARGUMENTS = {
     "num_classes?": SIZE,
     "width_mult?": Between(0.01, 100),
     "dropout?": Between(0, 1),
-    ...: (*PLAIN, [PLAIN], [[PLAIN]], {...: PLAIN}),
+    ...: _plain,
 }
 SPEC = {
     "builder": str,

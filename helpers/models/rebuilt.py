@@ -32,6 +32,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map_only
 
 from helpers.equivalence import TOLERANCE, digest, gap, tensors_in
+from helpers.graphs.editing import quick_copy
 from helpers.graphs.recording import first_names
 from helpers.models.header import ModelError
 
@@ -177,7 +178,7 @@ def _settings(module: nn.Module) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     value = tree_map_only(torch.Tensor, _digest, value)
-    return re.sub(r" at 0x[0-9a-f]+|\s+", " ", repr(value))
+    return re.sub(r" at 0x[0-9a-fA-F]+|\s+", " ", repr(value))
 
 
 def _digest(tensor: torch.Tensor) -> str:
@@ -190,8 +191,8 @@ def _digest(tensor: torch.Tensor) -> str:
 def _another_answer(model: nn.Module, twin: nn.Module) -> str | None:
     """How the twin answers differently, "" if it does not; None if no input is known for both."""
     try:
-        network = copy.deepcopy(model).cpu().eval()
-    except Exception:  # torch copies no tensor that was computed from others
+        network = copy.deepcopy(model, quick_copy(model)).cpu().eval()
+    except Exception:  # a network may hold what cannot be copied
         return None
     for inputs in _examples(model):  # not `network`: the copy of a plain GraphModule has no spec
         answers = _answers(network, inputs)

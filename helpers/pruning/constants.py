@@ -65,7 +65,7 @@ def constant_inputs(
             layer = model.get_submodule(call.target)
             layer.register_forward_pre_hook(partial(observe, found, axis), with_kwargs=True)
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             torch.manual_seed(0)
             model(*(CONTRAST * torch.randn_like(x) for x in as_tuple(example_inputs)))
     except Exception as error:

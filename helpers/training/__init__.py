@@ -14,6 +14,7 @@ from tqdm.auto import tqdm
 from helpers.allocator import kept_memory
 from helpers.dataset import Dataset, normalization_of, normalize, set_default_normalization
 from helpers.equivalence import digest
+from helpers.files import remove
 from helpers.metrics import check_scores, device_of, evaluation_mode
 from helpers.training.config import FINETUNING, Config, TrainingError
 from helpers.training.loop import TrainingLoop
@@ -42,7 +43,8 @@ def train(
     """Train `model` in place; it ends with the averaged weights, in eval mode.
 
     If it was stopped, the same call (checkpoint path, settings, images, teacher, weights) goes on
-    from the last finished epoch, and gives what an undisturbed run would have given.
+    from the last finished epoch, and gives what an undisturbed run would have given; on a GPU,
+    within noise.
 
     Args:
         model: the network, on the device on which it is to be trained.
@@ -52,8 +54,8 @@ def train(
         teacher: a network to learn from (with ``config.distill`` > 0); its modules keep their train
             or eval mode.
         handover: where to keep a small file, with a CSV of the epochs beside it, from which another
-            machine goes on with the same run, within noise of an undisturbed one; the file is
-            removed at the end, the CSV stays.
+            machine goes on with the same run, within noise of an undisturbed one; where there
+            is a checkpoint, too, the file is removed at the end, and the CSV stays.
 
     Returns:
         One row per epoch: loss, validation accuracy, learning rate, image size, seconds. No test
@@ -75,6 +77,9 @@ def train(
             "no parameter of the network can be trained: call requires_grad_() on what shall be; a"
             " quantized network is trained before it is quantized, by qat.prepare"
         )
+    for name, value in model.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            raise TrainingError(f"{name} is no tensor and has no average: put it into a buffer")
     with evaluation_mode(*filter(None, [teacher])):
         loop = TrainingLoop(model, dataset.split(), config, teacher)
         state = TrainingState(loop, checkpoint, handover, digest(model.state_dict().values()))
@@ -98,8 +103,8 @@ def train(
     model.eval().load_state_dict(loop.averaged.state_dict())
     # Laid out as in a loaded network, since the layout matters when it is timed.
     model.to(memory_format=torch.contiguous_format)
-    if state.handover is not None:
-        state.handover.unlink(missing_ok=True)
+    if state.handover is not None and state.checkpoint is not None and state.checkpoint.exists():
+        remove(state.handover)
     return pd.DataFrame(state.history)
 
 

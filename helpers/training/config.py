@@ -12,7 +12,7 @@ class TrainingError(RuntimeError):
 @dataclass(frozen=True)
 class Config:
     """Everything that decides how a network is trained; from equal weights, two runs with equal
-    settings are equal.
+    settings on one CPU are equal.
 
     Attributes:
         epochs: passes over the training images.

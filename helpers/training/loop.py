@@ -67,7 +67,7 @@ class TrainingLoop:
         losses = []
         size = self.image_size(epoch)
         self.model.train()
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             seed = self.config.seed * 100_003 + epoch
             torch.manual_seed(seed)  # for what draws from the global generator, such as dropout
             generator = torch.Generator(self.device).manual_seed(seed)

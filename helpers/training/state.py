@@ -50,6 +50,8 @@ class TrainingState:
         if len({*written}) < len(written):
             told = "name two files, a hand-over not .csv, for its rows are written there"
             raise TrainingError(f"{handover} cannot be checkpoint and hand-over: {told}")
+        if rows and rows.exists() and not rows.read_bytes().startswith(b"epoch,"):
+            raise TrainingError(f"{rows} is no list of epochs: name another hand-over")
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -60,7 +62,8 @@ class TrainingState:
         images = digest([loop.images, loop.labels])
         if not loop.split.mirror:
             images += ", never mirrored"
-        layers = re.sub(" at 0x[0-9a-f]+", "", repr(loop.model))  # no addresses of objects
+        # No addresses of objects, which Windows writes in capitals.
+        layers = re.sub(" at 0x[0-9a-fA-F]+", "", repr(loop.model))
         settings = plain(loop.config) | {
             "images": images,
             "teacher": digest(loop.teacher.state_dict().values()) if loop.teacher else None,
@@ -116,7 +119,8 @@ class TrainingState:
             return path, json.loads(header["history"]), tensors
         except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
             raise TrainingError(
-                f"{path} is not a training state ({error}); delete it to start anew"
+                f"{path} is not a training state ({error}); choose another path, or delete"
+                " it to start anew"
             ) from error
 
     def tensors(self) -> dict[str, torch.Tensor]:

@@ -208,12 +208,20 @@ def test_weights_come_from_a_state_dict_of_either_kind(tmp_path, capsys):
         {f"_orig_mod.{name}": tensor for name, tensor in own.items()},
         {"state_dict": {f"model.{name}": tensor for name, tensor in own.items()}},
         {f"module._orig_mod.{name}": tensor for name, tensor in own.items()},
+        {f"_orig_mod.module.{name}": tensor for name, tensor in own.items()},
+        {"state_dict": {f"model._orig_mod.{name}": tensor for name, tensor in own.items()}},
         {"state_dict": parallel},
     ]
     for write, stored in ((save_file, own), *((torch.save, state) for state in states)):
         write(stored, path)
         found = models.load_weights(make(), path).state_dict()
         assert all(torch.equal(tensor, found[name]) for name, tensor in own.items())
+    norms = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
+    counted = norms.state_dict()
+    uncounted = {name: part + 1 for name, part in counted.items() if "tracked" not in name}
+    torch.save(uncounted, tmp_path / "old.pt")  # as of other frameworks
+    models.load_weights(norms, tmp_path / "old.pt")
+    assert torch.equal(norms[1].running_mean, torch.ones(2)) and norms[1].num_batches_tracked == 0
     models.load_weights(nn.DataParallel(make()), path)  # whose own names begin with module.
     with pytest.raises(
         ModelError,

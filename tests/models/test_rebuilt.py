@@ -190,6 +190,13 @@ class Counting(nn.Module):
         return self.scale * self.layers(x * self.cache[x.shape])
 
 
+class OnWindows:
+    """An object whose default text has its address in capitals there."""
+
+    def __repr__(self):
+        return f"<thing at 0x{id(self):016X}>"
+
+
 HARMLESS = {
     "nothing": lambda net: net,
     "trained": lambda net: net.train(),
@@ -199,6 +206,7 @@ HARMLESS = {
     "frozen": lambda net: net.requires_grad_(False),
     "run before": lambda net: net(torch.randn(2, 3, 8, 8)),
     "a note": lambda net: setattr(net.layers.conv, "note", "mine"),
+    "an address on Windows": lambda net: setattr(net, "thing", OnWindows()),
     "channels_last": lambda net: net.to(memory_format=torch.channels_last),
     "half": lambda net: net.half(),
 }
@@ -373,9 +381,18 @@ def test_code_is_shown_where_it_differs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change", [nn.utils.spectral_norm, nn.utils.parametrizations.spectral_norm]
+    "change",
+    [
+        nn.utils.spectral_norm,
+        nn.utils.parametrizations.spectral_norm,
+        pytest.param(
+            nn.utils.weight_norm,
+            marks=pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated"),
+        ),
+    ],
 )
-def test_a_weight_that_each_call_computes_is_no_setting(change, tmp_path):
+@pytest.mark.parametrize("gradients", [False, True])
+def test_a_weight_that_each_call_computes_is_no_setting(change, gradients, tmp_path):
     def factory():
         net = network()
         change(net.deep)
@@ -385,6 +402,7 @@ def test_a_weight_that_each_call_computes_is_no_setting(change, tmp_path):
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.add_(torch.randn(parameter.shape))
+    with torch.set_grad_enabled(gradients):  # as at the end of a training
         net(x)
     file = models.save(net, tmp_path / "m.safetensors")
     assert torch.equal(models.load(file, factory)(x), net(x))

@@ -159,6 +159,12 @@ def test_a_setting_that_is_newer_than_the_file_had_its_default_and_a_damaged_fil
             started(tmp_path / "s").resume()
 
 
+def test_a_list_of_something_else_beside_a_hand_over_stays(tmp_path):
+    (tmp_path / "birds.csv").write_text("photo,label\n")
+    with pytest.raises(TrainingError, match=r"birds.csv is no list of epochs: name another"):
+        TrainingState(started(None).loop, handover=tmp_path / "birds.safetensors")
+
+
 def test_one_path_for_both_files_is_refused(tmp_path):
     loop = started(None).loop
     with pytest.raises(TrainingError, match="name two files"):

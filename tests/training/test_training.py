@@ -114,7 +114,8 @@ def test_a_run_handed_over_twice_ends_within_noise_of_an_undisturbed_one(
             train(tiny_model(), MANY, LEARNS, progress=False, handover=handover)
     history = train(model, MANY, LEARNS, progress=False, handover=handover)
     assert list(history.epoch) == list(range(1, 16))
-    assert [p.name for p in tmp_path.iterdir()] == ["run.csv"]
+    # Nothing else could bring the finished run back, before its network is saved.
+    assert {p.name for p in tmp_path.iterdir()} == {"run.csv", "run.safetensors"}
     accuracies = [
         evaluate(m, MANY.test_images, MANY.test_labels).accuracy for m in (learned[0], model)
     ]
@@ -145,6 +146,21 @@ def test_answers_beside_the_scores_are_named():
 
     with pytest.raises(TrainingError, match=r"gives tuple, not scores: .*aux_logits=False"):
         train(TwoHeads(*tiny_model()), tiny_cifar(), FAST, progress=False)
+
+
+class Stateful(nn.Identity):
+    """With state that is no tensor."""
+
+    def get_extra_state(self):
+        return {"calls": 1}
+
+    def set_extra_state(self, state):
+        pass
+
+
+def test_state_that_is_no_tensor_is_named_before_the_first_epoch():
+    with pytest.raises(TrainingError, match=r"_extra_state is no tensor and has no average: put"):
+        train(nn.Sequential(*tiny_model(), Stateful()), tiny_cifar(), FAST, progress=False)
 
 
 def test_a_teacher_of_other_classes_and_a_frozen_network_are_refused():
