@@ -23,7 +23,7 @@ from helpers import (
     training,
 )
 from helpers.data import DataError, Normalization
-from helpers.dataset import normalization_of, normalize, set_default_normalization
+from helpers.dataset import CIFAR10, normalization_of, normalize, set_default_normalization
 from tests.cifar_fixtures import write_images
 
 
@@ -296,6 +296,19 @@ def test_a_network_for_grey_images_keeps_their_normalisation_through_every_stage
     silent = models.load(models.save(models.build(make), tmp_path / "m.safetensors"), factory=make)
     set_default_normalization(grey, silent)  # as a network that was not saved and loaded
     assert normalization_of(silent) == grey.normalization
+
+
+def test_a_network_that_learned_cifar_10_keeps_its_normalisation():
+    network = nn.Identity()
+    set_default_normalization(data.load_cifar10("sample"), network)
+    assert network.input_normalization == CIFAR10
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.int16])
+def test_labels_may_be_whole_numbers_of_any_kind(dtype):
+    images, labels = grey_arrays()
+    found = data.from_arrays(images, labels.astype(dtype), images, labels.astype(dtype))
+    assert torch.equal(found.test_labels, torch.from_numpy(labels))
 
 
 def test_a_data_set_says_whether_its_images_may_be_mirrored(monkeypatch):

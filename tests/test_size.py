@@ -19,24 +19,24 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 93_400,
+    "helpers": 93_760,
     "helpers/graphs": 12_620,
-    "helpers/models": 5_840,
+    "helpers/models": 5_980,
     "helpers/passes": 10_680,
-    "helpers/pruning": 14_120,
+    "helpers/pruning": 14_140,
     "helpers/quantization": 20_830,
     "helpers/plots": 5_230,
-    "helpers/training": 7_440,
+    "helpers/training": 7_520,
     "helpers/checks": 5_440,
-    "course": 99_510,
+    "course": 99_530,
     "course/benchmarks": 17_430,
     "course/commands": 10_410,
     "course/grading": 41_200,
     "course/lessons": 6_610,
-    "course/publish": 8_990,
+    "course/publish": 9_010,
     "course/reference": 11_790,
-    "tests": 241_310,
-    "notebooks": 100_410,
+    "tests": 242_170,
+    "notebooks": 100_420,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100

@@ -102,8 +102,8 @@ def others_files(folder: Path) -> str:
     ours = f"# Project: {SETTINGS['project']}\n".encode()
     if names and not (list_of_pages.exists() and ours in list_of_pages.read_bytes()[:200]):
         return min(names)
-    kept = {name for name in names if name.startswith(".") and name != ".buildinfo"}
-    return min(kept | names & {"CNAME"}, default="")
+    hidden = {name for name in names if name.startswith(".")} - {".buildinfo", ".DS_Store"}
+    return min(hidden | names & {"CNAME"}, default="")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -135,14 +135,11 @@ def quick_copy(network: nn.Module) -> dict[int, Any]:
     """A memo for `copy.deepcopy`, which then takes half the time: `deepcopy(network, memo)`.
 
     Each module has a dozen tables of hooks. Nearly all are empty, and `deepcopy` spends most of its
-    time on them. In the memo each has its copy already: another empty one. So has a tensor that
-    each call computes anew, such as that of a spectral norm, which `deepcopy` refuses.
+    time on them. In the memo each has its copy already: another empty one.
     """
     memo = {}
     for module in network.modules():
-        for value in vars(module).values():
-            if type(value) in (dict, OrderedDict, set) and not value:
-                memo[id(value)] = type(value)()
-            elif isinstance(value, torch.Tensor) and not value.is_leaf:
-                memo[id(value)] = value.detach().clone()
+        for table in vars(module).values():
+            if type(table) in (dict, OrderedDict, set) and not table:
+                memo[id(table)] = type(table)()
     return memo

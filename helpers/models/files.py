@@ -191,9 +191,9 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
         )
     names = first_names(expected)  # a tensor with two names may be there under either or both
     renamed = {names.get(name, name): tensor for name, tensor in tensors.items()}
-    for name, tensor in expected.items():
+    for name in names.values():
         if name.endswith("num_batches_tracked"):  # old files, and other frameworks, do not count
-            renamed.setdefault(name, tensor)
+            renamed.setdefault(name, expected[name])
     put_tensors(model, renamed, path, type(model).__name__)
     return model
 

@@ -32,7 +32,6 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map_only
 
 from helpers.equivalence import TOLERANCE, digest, gap, tensors_in
-from helpers.graphs.editing import quick_copy
 from helpers.graphs.recording import first_names
 from helpers.models.header import ModelError
 
@@ -191,7 +190,7 @@ def _digest(tensor: torch.Tensor) -> str:
 def _another_answer(model: nn.Module, twin: nn.Module) -> str | None:
     """How the twin answers differently, "" if it does not; None if no input is known for both."""
     try:
-        network = copy.deepcopy(model, quick_copy(model)).cpu().eval()
+        network = copy.deepcopy(model, _computed(model)).cpu().eval()
     except Exception:  # a network may hold what cannot be copied
         return None
     for inputs in _examples(model):  # not `network`: the copy of a plain GraphModule has no spec
@@ -203,6 +202,15 @@ def _another_answer(model: nn.Module, twin: nn.Module) -> str | None:
         if answers:
             return ""
     return None
+
+
+def _computed(model: nn.Module) -> dict[int, torch.Tensor]:
+    """A memo for `deepcopy` with tensors that each call computes anew, such as those of a spectral
+    norm, which it refuses.
+    """
+    values = [value for module in model.modules() for value in vars(module).values()]
+    computed = [v for v in values if isinstance(v, torch.Tensor) and not v.is_leaf]
+    return {id(tensor): tensor.detach().clone() for tensor in computed}
 
 
 @torch.no_grad()

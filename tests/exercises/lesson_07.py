@@ -28,6 +28,9 @@ ANSWERS = {
         "right": [
             "t = temperature; return t * t * F.kl_div(F.log_softmax(student / t, 1), "
             "F.softmax(teacher / t, 1), reduction='batchmean')",
+            "student /= temperature\n"
+            "p, q = (teacher / temperature).softmax(1), student.softmax(1)\n"
+            "return temperature**2 * (p * (p / q).log()).sum(1).mean()",
         ],
         "wrong": [
             ("temperature**2 * ", ""),

@@ -222,6 +222,10 @@ def test_weights_come_from_a_state_dict_of_either_kind(tmp_path, capsys):
     torch.save(uncounted, tmp_path / "old.pt")  # as of other frameworks
     models.load_weights(norms, tmp_path / "old.pt")
     assert torch.equal(norms[1].running_mean, torch.ones(2)) and norms[1].num_batches_tracked == 0
+    torch.save(nn.Sequential(norms[1], nn.ReLU(), norms[1]).state_dict(), tmp_path / "two.pt")
+    twice = nn.BatchNorm2d(2)
+    models.load_weights(nn.Sequential(twice, nn.ReLU(), twice), tmp_path / "two.pt")
+    assert torch.equal(twice.running_mean, torch.ones(2))
     models.load_weights(nn.DataParallel(make()), path)  # whose own names begin with module.
     with pytest.raises(
         ModelError,

@@ -255,6 +255,9 @@ def test_a_run_of_everything_names_a_failure_and_ends_with_the_report(
     )
     assert (f"FAILED  {failure}" in out and "failed: 01_a" in out) == bool(failure)
     assert "<th>02_b</th>" in (tmp_path / "out" / "notebooks" / "report.html").read_text()
+    monkeypatch.setattr(runner, "BUILD", tmp_path / "out")  # as README says it
+    main(["run", "--jobs", "2", *words, "--output", str(tmp_path / "out/notebooks")])
+    assert "<th>02_b</th>" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_a_notebook_that_cannot_be_read_is_named_and_the_report_is_of_the_others(

@@ -47,7 +47,8 @@ class Builder:
         self.made.mkdir()
         if self.ends is KeyboardInterrupt:
             raise self.ends
-        for name, text in (("index.html", "new"), ("objects.inv", OURS), (".buildinfo", "")):
+        files = {"index.html": "new", "objects.inv": OURS, ".buildinfo": "", ".DS_Store": ""}
+        for name, text in files.items():
             (self.made / name).write_text(text, encoding="utf-8")
 
 

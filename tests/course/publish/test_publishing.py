@@ -165,6 +165,8 @@ def test_code_is_told_from_other_code_without_comments_and_the_cell_for_servers(
 def test_a_notebook_with_the_chart_is_made_from_what_others_published_too():
     made = runner.made_from(new_notebook(cells=[new_code_cell("plots.show(chart())")]))
     assert list(made) == ["results/published.csv", "results/results.csv"]
+    lacking = new_notebook(cells=[new_code_cell('reference("none"); models.pretrained("mine")')])
+    assert runner.made_from(lacking) == {}
 
 
 def cell(make, source, kind, **metadata):
