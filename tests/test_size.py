@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 93_760,
+    "helpers": 93_770,
     "helpers/graphs": 12_620,
-    "helpers/models": 5_980,
+    "helpers/models": 5_990,
     "helpers/passes": 10_680,
     "helpers/pruning": 14_140,
     "helpers/quantization": 20_830,
@@ -35,7 +35,7 @@ BUDGETS = {
     "course/lessons": 6_610,
     "course/publish": 9_010,
     "course/reference": 11_790,
-    "tests": 242_170,
+    "tests": 242_210,
     "notebooks": 100_420,
 }
 TOKENS_A_LINE = 11

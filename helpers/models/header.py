@@ -109,6 +109,7 @@ def _normalization(value: Any) -> bool:
     return fits and 0 < len(value[0]) == len(value[1]) <= 2**12
 
 
+AT_LEAST = 2**12  # numbers that a tensor counts for
 SIZE = range(1, 2**24 + 1)
 BITS = range(2, 9)
 PLAIN = (bool, str, type(None), range(2**31), Between(-1e6, 1e6))
@@ -173,7 +174,7 @@ def _problem_in_step(step: dict[str, Any]) -> str | None:
 
 class Budget(TorchDispatchMode):
     """Refuses to make new tensors, before they are made, once all of them together would have more
-    numbers than allowed.
+    numbers than allowed. A small one counts as larger than it is: its layer takes memory, too.
     """
 
     def __init__(self, numbers: int) -> None:
@@ -186,7 +187,7 @@ class Budget(TorchDispatchMode):
         """Count what `torch.empty` and the like are asked for."""
         sizes = args[0] if args and isinstance(args[0], list | tuple) else ()
         if sizes and all(isinstance(size, int) for size in sizes):
-            self.left -= math.prod(sizes)
+            self.left -= max(math.prod(sizes), AT_LEAST)
         if self.left < 0:
             raise ModelError(
                 f"a tensor of the sizes {list(sizes)} has more numbers than such a file may ask for"

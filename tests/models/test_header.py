@@ -128,12 +128,14 @@ def test_a_change_in_one_place_of_each_kind_is_refused_or_changes_nothing(name, 
 
 
 def test_nothing_large_is_made_on_the_way():
-    with Budget(1000), pytest.raises(ModelError, match="has more numbers than such a file"):
-        torch.empty(10, 101)
-    with Budget(1000), pytest.raises(ModelError):
+    with Budget(10_000), pytest.raises(ModelError, match="has more numbers than such a file"):
+        torch.empty(100, 101)
+    with Budget(10_000), pytest.raises(ModelError):
         torch.nn.Conv2d(1000, 1000, 3)
-    with Budget(1000):
-        torch.nn.Linear(30, 30)
+    with Budget(10_000):
+        torch.nn.Linear(70, 70)
+    with Budget(10**6), pytest.raises(ModelError):  # whose modules take much more than numbers
+        torch.nn.Sequential(*(torch.nn.BatchNorm2d(1) for _ in range(1000)))
 
 
 @pytest.mark.parametrize(
