@@ -55,6 +55,8 @@ def distillation_run(student: Mapping[str, Any], inputs: dict) -> torch.Tensor:
             "exercise 3 trains with this loss: return a tensor with its slope, without .item(), "
             ".detach() or no_grad"
         )
+    if not torch.equal(scores, inputs["student"]):
+        raise RuntimeError("student has changed, and exercise 3 needs it again: work on a copy")
     return loss.detach()
 
 

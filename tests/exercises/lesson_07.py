@@ -28,9 +28,6 @@ ANSWERS = {
         "right": [
             "t = temperature; return t * t * F.kl_div(F.log_softmax(student / t, 1), "
             "F.softmax(teacher / t, 1), reduction='batchmean')",
-            "student /= temperature\n"
-            "p, q = (teacher / temperature).softmax(1), student.softmax(1)\n"
-            "return temperature**2 * (p * (p / q).log()).sum(1).mean()",
         ],
         "wrong": [
             ("temperature**2 * ", ""),
@@ -41,6 +38,9 @@ ANSWERS = {
             ("temperature**2 * (p * (p / q)", "-temperature**2 * (p * q"),
             "return ((student - teacher) ** 2).mean()",
             (".sum(1).mean()", ".sum(1).mean().item()"),
+            "student /= temperature\n"
+            "p, q = (teacher / temperature).softmax(1), student.softmax(1)\n"
+            "return temperature**2 * (p * (p / q).log()).sum(1).mean()",
             (".sum(1).mean()", ".sum(1).mean().detach()"),
         ],
         "base": "p = (teacher / temperature).softmax(1); q = (student / temperature).softmax(1); "
