@@ -86,7 +86,8 @@ def _draw(path: Path) -> str:
     """A number drawn by the name alone: an image that is added later moves at most one other from
     the test images to those for training, or back.
     """
-    return hashlib.sha256(path.as_posix().encode()).hexdigest()
+    name = path.as_posix().encode("utf-8", "surrogatepass")  # on Linux a name may be any bytes
+    return hashlib.sha256(name).hexdigest()
 
 
 def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:

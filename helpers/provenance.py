@@ -59,5 +59,5 @@ def _told_on_a_mac() -> str:
     """There every processor of Apple calls itself "arm"."""
     if sys.platform != "darwin":
         return ""
-    words = ["sysctl", "-n", "machdep.cpu.brand_string"]
+    words = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
     return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 93_770,
+    "helpers": 93_780,
     "helpers/graphs": 12_620,
     "helpers/models": 5_990,
     "helpers/passes": 10_680,
@@ -35,7 +35,7 @@ BUDGETS = {
     "course/lessons": 6_610,
     "course/publish": 9_010,
     "course/reference": 11_790,
-    "tests": 242_210,
+    "tests": 242_220,
     "notebooks": 100_430,
 }
 TOKENS_A_LINE = 11
