@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=WORK,
         help="where you work (default: work/ beside the notebooks); lessons also write to build/"
-        " beside it",
+        " beside it; `demo` shows what you keep there if COURSE_MINE is FOLDER/mine.py",
     )
     parser.add_argument("--update", action="store_true", help="bring new versions, open nothing")
 
@@ -69,7 +69,7 @@ def bring_up_to_date(folder: Path) -> list[str]:
         if (NOTEBOOKS / "mine").is_dir():
             copytree(NOTEBOOKS / "mine", folder / "mine", dirs_exist_ok=True)
         told.append(f"Your answers are now in {folder / 'mine.py'}.")
-    for name, source in _what_is_copied().items():
+    for name, source in _what_is_copied(folder).items():
         target = place_for(source, folder / name, began.get(name))
         if target is not None:
             write_atomically(target, source.read_bytes())
@@ -80,28 +80,30 @@ def bring_up_to_date(folder: Path) -> list[str]:
     return told
 
 
-def _what_is_copied() -> dict[str, Path]:
+def _what_is_copied(folder: Path) -> dict[str, Path]:
     """Lessons, exercises, and assignments as they are handed out, by their names in the working
     copy.
     """
     files = [*sorted(NOTEBOOKS.glob("*.ipynb")), *sorted(NOTEBOOKS.glob("exercises/*.py"))]
     copied = {path.relative_to(NOTEBOOKS).as_posix(): path for path in files}
-    for bundle in _assignments():
+    for bundle in _assignments(folder):
         for path in sorted(bundle.iterdir()):
             copied[f"assignments/{bundle.name}/{path.name}"] = path
     return copied
 
 
-def _assignments() -> list[Path]:
+def _assignments(folder: Path) -> list[Path]:
     """The folders of the assignments without solutions: made here where the course has their
     sources, else as they came with it.
     """
-    folder = NOTEBOOKS / "assignments"
-    if any(folder.glob("*/specification.py")):
+    sources = NOTEBOOKS / "assignments"
+    if any(sources.glob("*/specification.py")):
         from course.grading import handout  # which an edition for students does not hold
 
-        return handout.for_practice(folder, MADE)
-    return [path.parent for path in sorted(folder.glob("*/visible.safetensors"))]
+        # A course that many share may be one that they cannot write to.
+        can_write = os.access(REPOSITORY, os.W_OK)
+        return handout.for_practice(sources, MADE if can_write else folder / ".assignments")
+    return [path.parent for path in sorted(sources.glob("*/visible.safetensors"))]
 
 
 def place_for(source: Path, target: Path, began: str | None) -> Path | None:

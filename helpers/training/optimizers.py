@@ -17,8 +17,8 @@ def optimizers(model: nn.Module, config: Config) -> list[torch.optim.Optimizer]:
     decayed, spared = weight_groups(model, config.weight_decay)
     filters = []
     if config.muon:
-        filters = [p for p in decayed["params"] if p.dim() == 4]
-        decayed["params"] = [p for p in decayed["params"] if p.dim() != 4]
+        filters = [p for p in decayed["params"] if is_filter(p)]
+        decayed["params"] = [p for p in decayed["params"] if not is_filter(p)]
     chosen = [torch.optim.SGD([decayed, spared], config.lr, momentum=0.9, nesterov=True)]
     if filters:
         chosen.append(Muon(filters, config.muon))
@@ -68,6 +68,11 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_lerp_(averages, gradients, 1 - group["momentum"])
         ahead = torch._foreach_lerp(gradients, averages, group["momentum"])
         return [matrix.flatten(1) for matrix in ahead]
+
+
+def is_filter(parameter: nn.Parameter) -> bool:
+    """Whether it is a stack of filters, not a table of positions or of scales, (1, C, H, W)."""
+    return parameter.dim() == 4 and len(parameter) > 1
 
 
 def wide(matrix: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from helpers import models
 from helpers.training.config import Config
 from helpers.training.loop import TrainingLoop, uses_bfloat16
-from helpers.training.optimizers import Muon, weight_groups
+from helpers.training.optimizers import Muon, optimizers, weight_groups
 from helpers.training.precision import StridedDepthwiseInFloat32
 from tests.training.tiny import tied_model, tiny_cifar, tiny_model
 
@@ -232,6 +232,14 @@ def test_muon_turns_the_filters_of_dense_convolutions_and_sgd_the_rest():
     assert [
         name for name, p in loop.model.named_parameters() if not torch.equal(p, before[name])
     ] == ["0.weight"]
+
+
+def test_muon_leaves_tables_of_positions_alone():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    model.positions = nn.Parameter(torch.randn(1, 4, 6, 6))
+    sgd, muon = optimizers(model, Config(muon=0.05))
+    assert muon.param_groups[0]["params"] == [model[0].weight]
+    assert any(p is model.positions for p in sgd.param_groups[0]["params"])
 
 
 @pytest.mark.slow

@@ -68,6 +68,16 @@ def test_assignments_of_a_clone_arrive_without_their_solutions(clone):
     assert "YOUR CODE HERE" in notebook and "SOLUTION" not in notebook
 
 
+def test_a_course_that_cannot_be_written_to_has_its_assignments_made_in_the_working_copy(
+    clone, monkeypatch
+):
+    _, work = clone
+    monkeypatch.setattr(lab.os, "access", lambda path, mode: path != lab.REPOSITORY)
+    lab.bring_up_to_date(work)
+    assert (work / "assignments" / "a1" / "visible.safetensors").exists()
+    assert not lab.MADE.exists()
+
+
 def test_assignments_are_made_again_only_after_a_change(clone):
     source, work = clone
     lab.bring_up_to_date(work)
