@@ -42,7 +42,10 @@ if "google.colab" in sys.modules or "KAGGLE_KERNEL_RUN_TYPE" in os.environ:
     if not os.path.exists(folder):
         if not source:
             raise ValueError("run %env COURSE_REPOSITORY=<address to clone>, then this cell again")
-        subprocess.run(["git", "clone", "--quiet", "--depth", "1", source, folder], check=True)
+        clone = ["git", "clone", "--quiet", "--depth", "1", source, folder]
+        if subprocess.run(clone).returncode:
+            switch = "on Kaggle, switch on Internet in the notebook's settings"
+            raise OSError(f"{{source}} cannot be cloned: see its address; {{switch}}")
     sys.path.insert(0, folder)
     from course import hosted
 
@@ -72,11 +75,15 @@ def set_up() -> None:
     if answers:
         print(f"ready; your answers are kept in {answers}")
     else:
-        drive = ", or mount Drive, then run this cell and those below it again"
-        on_colab = "COLAB_RELEASE_TAG" in os.environ
+        drive = "; or mount Drive, then run this cell and those below it again"
+        has_drive = "KAGGLE_KERNEL_RUN_TYPE" not in os.environ
         print(
-            "ready; your answers last as long as this session: download mine.py" + drive * on_colab
+            "ready; each notebook has a machine of its own here, which keeps your answers as long"
+            f" as its session: download mine.py, and for the next lesson upload it to {Path.cwd()}"
+            + drive * has_drive
         )
+    if not any((REPOSITORY / "data").glob("cifar*")):
+        print("for all images, in this notebook: !python -m course data")
 
 
 def move_answers(kept: Path) -> None:

@@ -1,5 +1,6 @@
 """Release assignments to a class: each as a folder and a zip file, or all with the course."""
 
+import functools
 import io
 import re
 import zipfile
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import nbformat
 
+from course.commands.hosted import notebooks, with_hosting
 from course.grading import record
 from course.grading.classroom import Classroom, ClassroomError, write
 from course.grading.course import FOLDER, Exercise, listed_files
@@ -27,6 +29,8 @@ FOR_TEACHERS = re.compile(
     re.MULTILINE,
 )
 GRADE = re.compile(r"^\* \*\*Grade.*\n([ \t]+.*\n)*", re.MULTILINE)
+# From the repository, which has the solutions; a zip file cannot be cloned.
+HOSTED = re.compile(r"^\* \*\*Google Colab.*\n([ \t]+.*\n)*", re.MULTILINE)
 HAND_IN = (
     "* **Hand in**: `make lab` puts the assignments into `work/assignments/`; read `STUDENT.md` in"
     " one of them first.\n"
@@ -48,13 +52,20 @@ SAME_ITEMS = (
 
 def for_students(text: str) -> str:
     """README or Makefile of the edition, which offers only what is in it."""
-    text = FOR_TEACHERS.sub("", GRADE.sub(HAND_IN, text))
+    text = HOSTED.sub("", FOR_TEACHERS.sub("", GRADE.sub(HAND_IN, text)))
     for git, unpacked in INSTEAD_OF_GIT.items():
         text = re.sub(git, unpacked, text)
     text = re.sub(r"\s+To\s+change something, read \[CONTRIBUTING.*", "", text)
     targets = re.findall(r"^([a-z-]+):", text, re.MULTILINE)
     text = re.sub(r"^\.PHONY: .*", f".PHONY: {' '.join(targets)}", text, flags=re.MULTILINE)
     return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def without_repository(name: str, text: str) -> str:
+    """A file that leads to the repository, with its solutions, as it is while that is unknown."""
+    if name == "pyproject.toml":
+        return re.sub(r'^repository = ".*"', 'repository = ""', text, flags=re.MULTILINE)
+    return with_hosting(text, name, "")
 
 
 def verify(exercise: Exercise) -> None:
@@ -187,11 +198,14 @@ def edition(room: Classroom, exercises: list[Exercise]) -> Path:
     their sources.
     """
     root, data, names = FOLDER.parents[1], io.BytesIO(), listed_files()
+    changed = dict.fromkeys(["README.md", "Makefile"], for_students)
+    for name in ("pyproject.toml", *(one.relative_to(root).as_posix() for one in notebooks())):
+        changed[name] = functools.partial(without_repository, name)
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in names:
-            if name in ("README.md", "Makefile"):
+            if name in changed:
                 entry = zipfile.ZipInfo.from_file(root / name, f"course/{name}")
-                text = for_students((root / name).read_text(encoding="utf-8"))
+                text = changed[name]((root / name).read_text(encoding="utf-8"))
                 archive.writestr(entry, text, zipfile.ZIP_DEFLATED)
             elif not name.startswith(NOT_FOR_STUDENTS):
                 archive.write(root / name, Path("course", name))

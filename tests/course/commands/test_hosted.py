@@ -89,6 +89,27 @@ def test_the_cell_without_an_address_asks_for_it(tmp_path):
     assert "run %env COURSE_REPOSITORY=<address to clone>" in done.stderr.splitlines()[-1]
 
 
+def test_an_address_that_cannot_be_cloned_is_named_with_the_switch_that_kaggle_has(tmp_path):
+    nowhere = f"file://{tmp_path}/nowhere"
+    done = run(COLAB + hosted.CELL.format(source=""), tmp_path, COURSE_REPOSITORY=nowhere)
+    told = done.stderr.splitlines()[-1]
+    assert f"{nowhere} cannot be cloned" in told and "switch on Internet" in told
+
+
+@pytest.mark.parametrize("server", ["COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"])
+def test_how_to_keep_answers_is_told_for_each_server(server, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(hosted, "needed", list)
+    monkeypatch.setattr(hosted, "DRIVE", tmp_path / "none")
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLAB_RELEASE_TAG", "1")  # which Kaggle, made from Colab, has too
+    monkeypatch.setenv(server, "1")
+    hosted.set_up()
+    told = capsys.readouterr().out
+    assert f"upload it to {REPOSITORY / 'notebooks'}" in told
+    assert ("mount Drive" in told) == (server == "COLAB_RELEASE_TAG")
+
+
 def test_what_is_missing_is_installed_and_what_the_server_gave_stays(tmp_path, monkeypatch):
     ran = []
     monkeypatch.setattr(hosted, "installed", lambda need: not need.startswith("onnx>"))

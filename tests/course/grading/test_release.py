@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import nbformat
 import pytest
 
+from course.commands.hosted import with_hosting
 from course.grading import answers, course, gradescope, handout, intake, release, runner, wire
 from course.grading.classroom import Classroom, write
 from tests.course.grading.trying import handed_in
@@ -126,6 +127,7 @@ def test_the_guides_of_an_edition_offer_what_is_in_it_and_speak_of_no_repository
     guides = readme + makefile
     assert "\ncd course\nmake lab" in readme and not re.search(r"git (clone|pull)", guides)
     assert "work/assignments" in readme
+    assert "COURSE_REPOSITORY" not in readme  # a zip file has no address to clone
     assert "under *Code*" not in readme and "\n\n## Your own network" in readme
     lessons = [text_of(path.name, path.read_bytes()) for path in edition.glob("notebooks/[0-9]*")]
     of_teachers = r"INSTRUCTOR|CONTRIBUTING|tests\b|course grade"
@@ -135,6 +137,18 @@ def test_the_guides_of_an_edition_offer_what_is_in_it_and_speak_of_no_repository
     assert not targets & {"grade", "test", "check", "check-versions", "reference", "site"}
     phony = re.search(r"^\.PHONY: (.*)", makefile, re.MULTILINE)[1]
     assert set(phony.split()) == targets
+
+
+def test_no_file_of_an_edition_leads_to_the_repository(edition):
+    """It has the solutions."""
+    for name in ("pyproject.toml", "notebooks/01_batchnorm_math.ipynb"):
+        shipped = (edition / name).read_text(encoding="utf-8")
+        setting = 'repository = "someone/course"'
+        known = re.sub('^repository = ""', setting, shipped, flags=re.MULTILINE)
+        if name.endswith(".ipynb"):
+            known = with_hosting(shipped, name, "someone/course")
+        assert "someone/course" in known
+        assert release.without_repository(name, known) == shipped
 
 
 def secrets_of(exercise):
