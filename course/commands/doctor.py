@@ -89,7 +89,8 @@ def place() -> Iterator[Finding]:
         address = urlsplit(json.loads(told)["url"])
         folder = Path(url2pathname(address.path)).resolve()
         same = address.scheme != "file" or folder == hosted.REPOSITORY.resolve()
-        yield Finding(same, f"installed from {folder}", f"this is {hosted.REPOSITORY}: {ANEW}")
+        anew = ANEW if Path(sys.prefix).name == ".venv" else f"{pip_install()} -e ."
+        yield Finding(same, f"installed from {folder}", f"this is {hosted.REPOSITORY}: {anew}")
 
 
 def torch_pair() -> Iterator[Finding]:
@@ -175,14 +176,18 @@ def data_source() -> Iterator[Finding]:
         else "the committed sample; for all images: python -m course data"
     )
     yield Finding(
-        bool(copies) or SAMPLE_FOLDER.exists(), f"CIFAR-10: {found}", "git checkout -- data/sample"
+        bool(copies) or SAMPLE_FOLDER.exists(), f"CIFAR-10: {found}", "git checkout -- data/sample, or unpack the course anew"
     )
     if not copies:  # then a download goes there
         yield writing(folder, "make it, or set CIFAR10_DIR to a folder you can write to")
 
 
 def other_programs() -> Iterator[Finding]:
-    """What only some need: bubblewrap and nbgrader to grade, Chromium to test slides and report."""
+    """What only some need: reveal.js and Sphinx to present, bubblewrap and nbgrader to grade,
+    Chromium to test slides and report.
+    """
+    present = f'make .venv/.present, or {pip_install()} -e ".[present]" -c constraints.txt'
+    yield Finding(hosted.installed("sphinx-revealjs") or None, "reveal.js, for slides", present)
     try:
         from course.grading.machine import obstacle
     except ImportError:  # the students' edition does not grade
@@ -191,6 +196,7 @@ def other_programs() -> Iterator[Finding]:
     yield Finding(not problem or None, "bubblewrap, to grade", problem or "")
     remedy = f'make .venv/.grade, or {pip_install()} -e ".[grade]" -c constraints.txt'
     yield Finding(hosted.installed("nbgrader") or None, "nbgrader, to grade", remedy)
+    yield Finding(hosted.installed("sphinx-book-theme") or None, "Sphinx, for the website", present)
     found = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
     yield Finding(found or None, "Chromium, to test slides and report", "install it")
 

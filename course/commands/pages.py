@@ -50,6 +50,7 @@ def write_slides(folder: Path) -> list[Path]:
     index = folder / "index.html"
     if index.exists() and slides.TITLE not in index.read_text(encoding="utf-8", errors="replace"):
         raise FileExistsError(f"{index} is no index of slides: name another folder with --output")
+    slides.reveal("dist/reveal.css")  # if it is missing, that is said before the pages are made
     write_demo(folder)
     notebooks = [runner.executed(path) for path in runner.lessons(talk=True)]
     decks = []

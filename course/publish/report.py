@@ -67,10 +67,15 @@ def linked(name: str, title: str) -> str:
 
 
 def write_figures(contents: dict[str, NotebookNode], folder: Path) -> None:
-    """Each figure as a PNG file; the SVG files were written when the lessons ran."""
+    """Each figure as a PNG file; the SVG files were written when the lessons ran, and those of
+    another run than the one that is shown go.
+    """
     for notebook in contents.values():
         for name, shown in page.figures(notebook):
-            write_atomically(folder / f"{name}.png", base64.b64decode(picture(shown)))
+            data, file = base64.b64decode(picture(shown)), folder / f"{name}.png"
+            if not file.exists() or file.read_bytes() != data:
+                file.with_suffix(".svg").unlink(missing_ok=True)
+            write_atomically(file, data)
 
 
 def picture(shown: NotebookNode) -> str:

@@ -173,11 +173,10 @@ def shown_on_slide(cell: NotebookNode, following: NotebookNode) -> str:
     above. What its last sentence announces is shown along with it, or that sentence is left out.
     """
     if cell.cell_type != "markdown":
-        # A frame begins to compute when its slide comes.
-        shown = page.outputs(cell).replace("<iframe src=", "<iframe data-src=")
-        shown = ALONE_PRINTED.sub("", shown)
+        shown = ALONE_PRINTED.sub("", page.outputs(cell))
         return re.sub('<pre class="printed">\\s*</pre>', "", shown).strip()
-    text = BADGES.sub("", cell.source)
+    # A frame begins to compute when its slide comes, not beside the slides before it.
+    text = BADGES.sub("", cell.source).replace('<iframe src="', '<iframe data-src="')
     text = ALONE.sub("", re.sub(r"\A.*?^(?=#+ )", "", text, count=1, flags=re.M | re.S))
     if not ANNOUNCES.search(text) or slide_type(following) != "skip":
         return page.markdown(text)
@@ -194,4 +193,5 @@ def reveal(name: str) -> str:
             encoding="utf-8"
         )
     except ModuleNotFoundError as error:
-        raise RuntimeError("reveal.js is missing; `make slides` installs it") from error
+        remedy = "`python -m course doctor` says how to install it"
+        raise RuntimeError(f"reveal.js is missing; {remedy}") from error

@@ -36,7 +36,8 @@ def test_a_failing_cell_is_named_and_what_ran_is_kept(tmp_path, monkeypatch, cap
     assert "01_bad" in outcome.line() and "FAILED" in outcome.line()
     executed = nbformat.read(output, as_version=4)
     assert executed.cells[0].outputs[0].text == "42\n"
-    assert (executed.metadata.run.profile, executed.metadata.run.threads) == ("quick", "2")
+    run = executed.metadata.run
+    assert (run.profile, run.threads, run["beside others"]) == ("quick", "2", True)
     assert nbformat.read(source, as_version=4).cells[0].outputs == []
     assert runner.executed(source) == source  # no page shows the error in place of the figures
     assert "01_bad.ipynb failed when it was run here: shown with" in capsys.readouterr().out
@@ -116,8 +117,6 @@ def test_a_run_is_shown_and_published_only_if_it_was_one_of_the_present_cells(
         notebook = nbformat.read(path, as_version=4)
         notebook.metadata[runner.RUN] = {"profile": "quick"}
         nbformat.write(notebook, path)
-    assert runner.executed(tmp_path / "02_b.ipynb") == tmp_path / "02_b.ipynb"
-    assert "of the full profile, and was run here in the quick one" in capsys.readouterr().out
     assert not runner.publish(ran.with_name("02_b.ipynb"), tmp_path / "02_b.ipynb")
     assert "(PROFILE=full in the environment), and is left as it is" in capsys.readouterr().out
     edited = write(shipped, "2").read_text()
@@ -130,6 +129,32 @@ def test_a_run_is_shown_and_published_only_if_it_was_one_of_the_present_cells(
         capsys.readouterr().out
         == "01_a.ipynb was edited while it ran, and is left as it is: run it again\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("how", "counts"),
+    [
+        ({"profile": "full"}, True),
+        ({"profile": "quick"}, False),
+        ({"profile": "full", "beside others": True}, False),
+    ],
+)
+def test_a_run_in_a_hurry_does_not_take_the_place_of_what_is_shipped(
+    how, counts, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(runner, "BUILD", tmp_path)
+    (tmp_path / "notebooks").mkdir()
+    shipped = write(tmp_path / "01_a.ipynb", "1")
+    ran = write(tmp_path / "notebooks" / "01_a.ipynb", "1")
+    notebook = nbformat.read(ran, as_version=4)
+    notebook.metadata[runner.RUN] = how
+    nbformat.write(notebook, ran)
+    assert runner.executed(shipped) == ran  # of this code, nothing else was run
+    notebook = nbformat.read(shipped, as_version=4)
+    notebook.metadata["code"] = runner.code_digest(notebook)
+    nbformat.write(notebook, shipped)
+    assert runner.executed(shipped) == (ran if counts else shipped)
+    assert ("PROFILE=full, one at a time" in capsys.readouterr().out) == (not counts)
 
 
 def test_a_run_counts_only_with_the_tables_that_it_read(tmp_path, monkeypatch, capsys):
@@ -181,6 +206,12 @@ def test_badges_which_come_from_other_hosts_are_on_no_slide():
     badge = hosted_command.BADGE.format(repository="a/b", path="c")
     title = cell(new_markdown_cell, f"# T\n\n{badge}\n\nBelow.", "slide")
     assert "Below" in drawn(title)[0] and "<img" not in drawn(title)[0]
+
+
+def test_a_frame_begins_to_compute_when_its_slide_comes():
+    talk = nbformat.read(runner.NOTEBOOKS / "talk.ipynb", as_version=4)
+    text = "".join(part for slide in slides.slides_of(talk) for part in slide)
+    assert '<iframe data-src="demo.html"' in text and "<iframe src=" not in text
 
 
 def test_slide_types_decide_what_is_shown():
@@ -304,6 +335,12 @@ def test_the_report_has_figures_results_and_provenance_and_no_exercise(tmp_path)
     assert 'src="data:image/png;base64,iVBORw0KGgo=" alt="a &lt;dot&gt;"' in text
     assert '<h3 id="01_a">' in text and "Lesson 02_b" not in text  # it has no figure
     assert "bXkgb3du" not in text and "Exercise" not in text and "draw()" not in text
+    svg = tmp_path / "figures" / "01-dot.svg"
+    for png, remains in ((svg.with_suffix(".png").read_bytes(), True), (b"another run's", False)):
+        svg.with_suffix(".png").write_bytes(png)
+        svg.touch()
+        again = report.write_report(sorted(tmp_path.glob("*.ipynb")), tmp_path / "report.html")
+        assert (svg.exists(), "01-dot.svg" in again.read_text()) == (remains, remains)
     assert "<th>01_a</th><td>torch 2.0</td>" in text
     assert "<th>02_b</th><td>outputs as shipped; made from results/results.csv</td>" in text
     for row in load().itertuples():
