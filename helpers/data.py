@@ -82,7 +82,8 @@ def load_cifar10(source: str = "auto") -> Dataset:
     if source == "auto":
         told = "CIFAR-10 could not be had in full, so this run uses the committed sample:"
         print(told, *tried, sep="\n")
-    arrays = verified(SAMPLE_FOLDER, SAMPLE_SHA256, "restore it with: git checkout -- data/sample")
+    remedy = "git checkout -- data/sample, or unpack the course anew"
+    arrays = verified(SAMPLE_FOLDER, SAMPLE_SHA256, remedy)
     return as_dataset(arrays, "committed sample", is_sample=True)
 
 

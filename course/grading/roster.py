@@ -42,7 +42,8 @@ CANVAS = re.compile(
 )
 # with a student's number, the name of a file that `collect` leaves in the student's folder
 NUMBER = ".canvas-"
-HIDDEN = "Participant"  # as Moodle calls everybody whose names it hides
+HIDDEN = "Participant"  # as Moodle in English calls everybody whose names it hides
+NAMESAKES = 3  # no class has more: then it is that word in another language
 SHOW_NAMES = (
     "Moodle hides whose it is: reveal the identities there and download again; to hide names from"
     " who marks, set anonymous = true in class.toml"
@@ -184,7 +185,7 @@ def students(paths: list[Path], people: dict[str, Listed]) -> dict[Path, tuple[s
             owners = listed[name_of(NOT_IN_MOODLE.sub("", match["name"]))]
             if number in whose:
                 student = whose[number]
-            elif match["name"] == HIDDEN:
+            elif match["name"] == HIDDEN or len(bearers[student]) > NAMESAKES:
                 student, remark = name_of(f"{student}-{number}"), SHOW_NAMES
             elif len(bearers[student]) > 1 or len(owners) > 1:
                 student = name_of(f"{student}-{number}")

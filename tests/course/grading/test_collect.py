@@ -479,12 +479,13 @@ def test_moodle_calls_a_student_the_same_in_every_assignment_and_namesakes_stay_
     assert ["Bob is not on the class list" in sentence for sentence in sentences(room)] == [True]
 
 
-def test_hidden_names_are_told_from_namesakes(room, incoming):
-    for number in (21, 22):
-        entry = incoming / f"Participant_{number}_assignsubmission_file_"
+@pytest.mark.parametrize(("word", "count"), [("Participant", 2), ("Teilnehmerin", 4)])
+def test_hidden_names_are_told_from_namesakes(word, count, room, incoming):
+    for number in range(21, 21 + count):
+        entry = incoming / f"{word}_{number}_assignsubmission_file_"
         place(entry, folder(**{"a1.ipynb": str(number)}))
-    assert ["reveal the identities" in sentence for sentence in sentences(room)] == [True, True]
-    assert len(room.students("a1")) == 2
+    told = [sentence for sentence in sentences(room) if "reveal the identities" in sentence]
+    assert len(told) == len(room.students("a1")) == count
 
 
 def test_pages_go_back_in_the_folders_that_moodle_made_and_nothing_else_does(room, incoming, a1):
