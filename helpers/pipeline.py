@@ -16,8 +16,6 @@ from helpers.provenance import provenance
 
 CALIBRATION_IMAGES = 1024
 LATENCY_BATCHES = (1, 128)
-STEPS_PER_EPOCH = 20  # at least, roughly: few images in batches of 128 make too few steps to learn
-
 STAGES = ("dense", "pruned", "fine-tuned", "quantized")
 
 
@@ -96,9 +94,9 @@ def compress(
         finish("pruned", small)
         network = small
         if finetune_epochs:
-            config = training.FINETUNING
-            batch = min(config.batch_size, max(8, len(dataset.train_images) // STEPS_PER_EPOCH))
-            config = replace(config, epochs=finetune_epochs, seed=seed, batch_size=batch)
+            chosen = {"epochs": finetune_epochs, "seed": seed}
+            chosen["batch_size"] = training.batch_size_for(dataset)
+            config = replace(training.FINETUNING, **chosen)
             network = copy.deepcopy(small)
             state = folder and folder / "finetuning.state"
             training.finetune(network, dataset, stages["dense"], config, state, progress)

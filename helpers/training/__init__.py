@@ -13,7 +13,6 @@ from tqdm.auto import tqdm
 
 from helpers.allocator import kept_memory
 from helpers.dataset import Dataset, normalization_of, normalize, set_default_normalization
-from helpers.equivalence import digest
 from helpers.files import remove
 from helpers.metrics import check_scores, device_of, evaluation_mode
 from helpers.training.config import FINETUNING, Config, TrainingError
@@ -21,6 +20,7 @@ from helpers.training.loop import TrainingLoop
 from helpers.training.state import TrainingState
 
 AT_ONCE = 250  # images
+STEPS_PER_EPOCH = 20  # at least, roughly: few images in large batches make too few steps to learn
 
 
 class Evaluation(NamedTuple):
@@ -82,7 +82,7 @@ def train(
             raise TrainingError(f"{name} is no tensor and has no average: put it into a buffer")
     with evaluation_mode(*filter(None, [teacher])):
         loop = TrainingLoop(model, dataset.split(), config, teacher)
-        state = TrainingState(loop, checkpoint, handover, digest(model.state_dict().values()))
+        state = TrainingState(loop, checkpoint, handover, model.state_dict().values())
         validation = loop.split.validation_images, loop.split.validation_labels
         bar = tqdm(
             total=config.epochs,
@@ -106,6 +106,11 @@ def train(
     if state.handover is not None and state.checkpoint is not None and state.checkpoint.exists():
         remove(state.handover)
     return pd.DataFrame(state.history)
+
+
+def batch_size_for(dataset: Dataset) -> int:
+    """The default, or less for few images."""
+    return min(Config().batch_size, max(8, len(dataset.train_images) // STEPS_PER_EPOCH))
 
 
 def finetune(

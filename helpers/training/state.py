@@ -10,7 +10,10 @@ lose.
 
 import hashlib
 import json
+import math
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
 from itertools import chain
@@ -21,6 +24,7 @@ import pandas as pd
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
+from torch import nn
 
 from helpers.equivalence import digest
 from helpers.files import write_atomically
@@ -38,10 +42,10 @@ class TrainingState:
         loop: TrainingLoop,
         checkpoint: Place = None,
         handover: Place = None,
-        start: str | None = None,
+        start: Iterable[torch.Tensor] | None = None,
     ):
         self.loop = loop
-        self.start = start
+        self.start = described(start) if start else {}
         self.history: list[dict] = []  # a row for each epoch
         self.checkpoint = Path(checkpoint) if checkpoint else None
         self.handover = Path(handover) if handover else None
@@ -66,14 +70,12 @@ class TrainingState:
         layers = re.sub(" at 0x[0-9a-fA-F]+", "", repr(loop.model))
         settings = plain(loop.config) | {
             "images": images,
-            "teacher": digest(loop.teacher.state_dict().values()) if loop.teacher else None,
+            "teacher": digest(tensors_of(loop.teacher)) if loop.teacher else None,
             "normalization": repr(loop.normalization),
             "network": hashlib.sha256(layers.encode()).hexdigest()[:16],
         }
         del settings["compile"]
-        if self.start:
-            settings["starting weights"] = self.start
-        return settings
+        return settings | self.start
 
     def finish_epoch(self, row: dict) -> None:
         """Add an epoch's row and write the files."""
@@ -83,7 +85,9 @@ class TrainingState:
         if self.handover is not None:
             self.write(self.handover, self.small_tensors())
             rows = pd.DataFrame(self.history).to_csv(index=False)
-            write_atomically(self.handover.with_suffix(".csv"), rows)
+            # A table program that shows the file may hold it; the next epoch writes all rows.
+            with suppress(PermissionError):
+                write_atomically(self.handover.with_suffix(".csv"), rows)
 
     def write(self, path: Path, tensors: dict[str, torch.Tensor]) -> None:
         """Write one file whole."""
@@ -114,7 +118,10 @@ class TrainingState:
         try:
             with safe_open(path, "pt") as file:
                 header = file.metadata()
-                self.refuse_other_settings(path, json.loads(header["settings"]))
+                stored = json.loads(header["settings"])
+                if path == self.handover:  # another processor draws other last bits
+                    stored.pop("starting weights", None)
+                self.refuse_other_settings(path, stored)
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             return path, json.loads(header["history"]), tensors
         except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
@@ -137,16 +144,19 @@ class TrainingState:
         return tensors
 
     def small_tensors(self) -> dict[str, torch.Tensor]:
-        """No momenta and no average, and weights in half the bytes; scales and statistics stay
-        exact.
+        """No momenta, no average but at the end, when it is the result, and weights in half the
+        bytes; scales and statistics stay exact.
         """
+        is_over = len(self.history) == self.loop.config.epochs
+        kept = "averaged." if is_over else "model."
         halved = {"last_losses"}
         for name, weight in self.loop.model.named_parameters(remove_duplicate=False):
             if weight.dim() > 1:  # not step sizes: 1e-8 would become 0
                 halved.add(f"model.{name}")
         small = {}
-        for name, tensor in self.tensors().items():
-            if not name.startswith(("averaged.", "momentum.")):
+        for place, tensor in self.tensors().items():
+            if place.startswith((kept, "last_losses")):
+                name = place.replace(kept, "model.", 1)
                 small[name] = tensor.half() if name in halved else tensor
         return small
 
@@ -184,15 +194,35 @@ class TrainingState:
                 f"{path} belongs to another network, or its layers were set differently; choose"
                 " another path"
             )
-        changed = [name for name, now in self.settings.items() if stored[name] != now]
+        changed = [name for name, now in self.settings.items() if not same(stored[name], now)]
         if not changed:
             return
         remedy = "delete it, choose another"
-        if changed == ["starting weights"]:
+        if not set(changed) - {"starting weights", "their norm"}:
             then = "build or load the network as it was then (same torch.manual_seed) to go on"
             remedy = f"{then}; or {remedy}"
         listed = "; ".join(f"{n} was {stored[n]}, now {self.settings[n]}" for n in changed)
         raise TrainingError(f"{path} was made with other settings ({listed}); {remedy}")
+
+
+def tensors_of(teacher: nn.Module) -> list[torch.Tensor]:
+    """Of all that a teacher keeps; what else its parts keep is nothing that it was trained to."""
+    return [value for value in teacher.state_dict().values() if isinstance(value, torch.Tensor)]
+
+
+def described(weights: Iterable[torch.Tensor]) -> dict[str, Any]:
+    """What tells these weights from others, to the last bit and nearly."""
+    weights = [*weights]
+    norms = [w.detach().double().norm() for w in weights if w.is_floating_point()]
+    norm = float(torch.stack(norms).norm()) if norms else 0.0
+    return {"starting weights": digest(weights), "their norm": norm}
+
+
+def same(before: Any, now: Any) -> bool:
+    """Whether a setting is what it was; a norm may have been summed in another order."""
+    if isinstance(before, float) and isinstance(now, float):
+        return math.isclose(before, now, rel_tol=1e-6)
+    return before == now
 
 
 def plain(config: Config) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from torch import nn
 
 from helpers import models
 from helpers.data import Normalization
+from helpers.training import state as state_module
 from helpers.training.config import Config, TrainingError
 from helpers.training.loop import TrainingLoop
 from helpers.training.state import TrainingState
@@ -83,6 +84,71 @@ def test_a_hand_over_is_small_and_brings_the_weights(tmp_path):
     assert all(
         torch.equal(second.loop.model.state_dict()[name], expected[name]) for name in statistics
     )
+
+
+def begun(weights, **places):
+    """A run that starts from these weights."""
+    loop = TrainingLoop(tiny_model(), tiny_cifar().split(), CONFIG)
+    return TrainingState(loop, **places, start=weights)
+
+
+def test_a_processor_that_draws_other_last_bits_goes_on_with_a_hand_over(tmp_path):
+    weights, path = [torch.ones(100)], tmp_path / "h"
+    first = begun(weights, handover=path)
+    first.finish_epoch(first.loop.run_epoch(0))
+    nearly = [torch.nextafter(weights[0], torch.tensor(2.0))]
+    assert begun(nearly, handover=path).resume() == 1
+    with pytest.raises(TrainingError, match=r"their norm was 10\.0, now .* build or load"):
+        begun([weights[0] * 1.001], handover=path).resume()
+
+
+def test_after_the_last_epoch_a_hand_over_holds_the_average(tmp_path):
+    state = started(None)
+    state.handover = tmp_path / "h"
+    for epoch in range(CONFIG.epochs):
+        state.finish_epoch(state.loop.run_epoch(epoch))
+    again = started(None)
+    again.handover = state.handover
+    assert again.resume() == CONFIG.epochs
+    for name, tensor in again.loop.averaged.state_dict().items():
+        expected = state.loop.averaged.state_dict()[name]
+        torch.testing.assert_close(tensor, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_a_list_of_epochs_that_a_table_program_holds_stops_nothing(tmp_path, monkeypatch):
+    write = state_module.write_atomically
+
+    def held(path, content):
+        if path.suffix == ".csv":
+            raise PermissionError
+        return write(path, content)
+
+    monkeypatch.setattr(state_module, "write_atomically", held)
+    state = started(None)
+    state.handover = tmp_path / "h"
+    state.finish_epoch(state.loop.run_epoch(0))
+    assert [path.name for path in tmp_path.iterdir()] == ["h"]
+
+
+class Noted(nn.Module):
+    """It keeps a note beside its tensors."""
+
+    def get_extra_state(self):
+        return {"note": 1}
+
+    def set_extra_state(self, state):
+        pass
+
+    def forward(self, x):
+        return x
+
+
+def test_a_teacher_may_keep_more_than_tensors(tmp_path):
+    config = dataclasses.replace(CONFIG, distill=0.5)
+    teacher = nn.Sequential(*tiny_model(1), Noted())
+    state = started(tmp_path / "s", config, teacher=teacher)
+    state.finish_epoch(state.loop.run_epoch(0))
+    assert started(tmp_path / "s", config, teacher=teacher).resume() == 1
 
 
 def test_whichever_file_knows_more_epochs_is_used(tmp_path):
