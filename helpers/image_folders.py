@@ -1,7 +1,9 @@
 """A data set from a folder that holds a folder of images for each class."""
 
 import hashlib
+import os
 import re
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,9 @@ from PIL import Image, ImageOps
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from helpers.dataset import DataError, Dataset, Normalization, from_arrays
+
+# Of images that torchvision leaves out: what Pillow cannot read of them is named, not left out.
+MORE_ENDINGS = (".jfif", ".jpe", ".gif", ".avif", ".heic", ".heif")
 
 
 def from_folder(
@@ -38,17 +43,8 @@ def from_folder(
     folder = Path(folder).expanduser()
     train, test = _files_by_class(folder)
     mode = "L" if normalization and len(normalization.mean) == 1 else "RGB"
-    images: list[np.ndarray] = []
-    for path in (path for part in (train, test) for files in part.values() for path in files):
-        images.append(pixels(path, size, mode))
-        # Not after the loop: photos from a phone would fill the memory first.
-        if images[-1].shape != images[0].shape:
-            raise DataError(
-                f"{path} has {images[-1].shape[1]} x {images[-1].shape[0]} pixels, the first image"
-                f" {images[0].shape[1]} x {images[0].shape[0]}; give one size for all: size=64, on"
-                " the command line --input-size 64"
-            )
-    stacked = torch.from_numpy(np.stack(images)).movedim(3, 1).contiguous()
+    files = [path for part in (train, test) for files in part.values() for path in files]
+    stacked = _stacked(files, size, mode)
     if normalization is None and bool((stacked == stacked[:, :1]).all()):
         stacked = stacked[:, :1].contiguous()
     labels = [
@@ -57,8 +53,33 @@ def from_folder(
     ]
     parts = stacked.split([len(labels[0]), len(labels[1])])
     return from_arrays(
-        parts[0], labels[0], parts[1], labels[1], tuple(train), normalization, folder.name, mirror
+        *(parts[0], labels[0], parts[1], labels[1]),
+        tuple(train),
+        normalization,
+        folder.resolve().name,
+        mirror,
     )
+
+
+def _stacked(files: list[Path], size: int | None, mode: str) -> torch.Tensor:
+    """All images (N, C, H, W), each read into its place: memory holds them once."""
+    remedy = "give one size for all: size=64, on the command line --input-size 64"
+    first = pixels(files[0], size, mode)
+    height, width, channels = first.shape
+    try:
+        images = np.empty((len(files), channels, height, width), np.uint8)
+    except MemoryError as error:
+        told = f"{len(files)} images of {width} x {height} pixels do not fit into memory"
+        raise DataError(f"{told}; {remedy}") from error
+    for place, path in enumerate(files):
+        image = pixels(path, size, mode)
+        if image.shape != first.shape:
+            raise DataError(
+                f"{path} has {image.shape[1]} x {image.shape[0]} pixels, the first image {width} x"
+                f" {height}; {remedy}"
+            )
+        images[place] = np.moveaxis(image, 2, 0)
+    return torch.from_numpy(images)
 
 
 def _files_by_class(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
@@ -86,8 +107,13 @@ def _draw(path: Path) -> str:
     """A number drawn by the name alone: an image that is added later moves at most one other from
     the test images to those for training, or back.
     """
-    name = path.as_posix().encode("utf-8", "surrogatepass")  # on Linux a name may be any bytes
+    name = composed(path.as_posix()).encode("utf-8", "surrogatepass")  # Linux: any bytes
     return hashlib.sha256(name).hexdigest()
+
+
+def composed(name: str) -> str:
+    """A name as most disks spell it: an old disk of a Mac takes an umlaut for two characters."""
+    return unicodedata.normalize("NFC", name)
 
 
 def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:
@@ -98,7 +124,7 @@ def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:
         )
     visible = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")]
     # By their names as texts: Windows compares paths without case.
-    classes = sorted(visible, key=lambda path: path.name)
+    classes = sorted(visible, key=lambda path: composed(path.name))
     if len(classes) < 2:
         raise DataError(
             f"{folder} holds {len(classes)} folders; expected one for each class, two or more"
@@ -109,7 +135,7 @@ def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:
             f"{folder}: {classes[0].name} and {classes[1].name} look like parts; call them train"
             " and test"
         )
-    images = {path.name: _images_in(path) for path in classes}
+    images = {composed(path.name): _images_in(path) for path in classes}
     for name, files in images.items():
         if len(files) < fewest:
             raise DataError(
@@ -120,9 +146,24 @@ def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:
 
 def _images_in(folder: Path) -> list[Path]:
     """All images below a folder, except hidden ones: ._cat.jpg, or a copy in .ipynb_checkpoints."""
-    inside = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    inside = []
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(parent)
+        # Not a link to a folder that it lies in: one would go round for ever.
+        folders[:] = [
+            f
+            for f in folders
+            if not f"{real}/".startswith(
+                os.path.join(os.path.realpath(os.path.join(parent, f)), "")
+            )
+        ]
+        inside += [(Path(parent) / name).relative_to(folder).as_posix() for name in names]
     visible = [name for name in inside if not re.search(r"(^|/)\.", name)]
-    return [folder / name for name in visible if name.lower().endswith(IMG_EXTENSIONS)]
+    return [
+        folder / name
+        for name in sorted(visible, key=composed)
+        if name.lower().endswith((*IMG_EXTENSIONS, *MORE_ENDINGS))
+    ]
 
 
 def pixels(path: Path, size: int | None, mode: str) -> np.ndarray:

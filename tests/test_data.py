@@ -94,6 +94,10 @@ def test_auto_goes_on_to_the_next_source_and_ends_with_the_sample(
         data.FileLock, "acquire", lambda lock: data.write_npz(tiny, copy) or acquire(lock)
     )
     assert load_cifar10("auto").source == f"local copy {data.CACHE_NAME}"
+    copy.write_bytes(b"torn")
+    assert load_cifar10("offline").is_sample and "damaged" in capsys.readouterr().out
+    copy.unlink()
+    assert load_cifar10("offline").is_sample and capsys.readouterr().out == ""
     monkeypatch.setattr(data, "data_folder", lambda: copy / "no folder")
     assert load_cifar10("auto").is_sample and "set CIFAR10_DIR" in capsys.readouterr().out
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import struct
 from pathlib import Path, PureWindowsPath
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -151,6 +152,51 @@ SPOILED = {
     ],
     "birds is no folder": shutil.rmtree,
 }
+
+
+def test_every_photo_is_taken_or_named_whatever_its_ending(tmp_path):
+    folder = write_images(tmp_path / "birds")
+    for ending, form in (("jfif", "JPEG"), ("gif", "GIF")):
+        Image.new("RGB", (16, 16)).save(folder / f"class0/z.{ending}", form)
+    found = data.from_folder(folder)
+    assert len(found.train_images) + len(found.test_images) == 17
+    (folder / "class1/1.HEIC").write_bytes(b"as a phone makes them")
+    with pytest.raises(DataError, match=r"class1/1\.HEIC cannot be used as an image"):
+        data.from_folder(folder)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links ask for a right of their own there")
+def test_images_behind_a_link_count_and_a_link_upwards_does_not_go_round(tmp_path):
+    folder = write_images(tmp_path / "birds")
+    more = write_images(tmp_path / "more", classes=1) / "class0"
+    (folder / "class0/more").symlink_to(more)
+    (folder / "class1/up").symlink_to(folder / "class1")
+    counts = {name: len(files) for name, files in image_folders.classes_in(folder).items()}
+    assert counts == {"class0": 10, "class1": 5, "class2": 5}
+
+
+def test_an_umlaut_of_two_characters_is_the_same_name(tmp_path):
+    """As an old disk of a Mac spells it."""
+    order = []
+    for spelled in ("\u00c4rzte", "A\u0308rzte"):
+        folder = tmp_path / f"{len(order)}"
+        for name in (spelled, "Zebra"):
+            (folder / name).mkdir(parents=True)
+            for number in range(10):
+                (folder / name / f"{number}.png").touch()
+        parts = image_folders._files_by_class(folder)[1]
+        order.append([[name, *(path.name for path in files)] for name, files in parts.items()])
+    assert order[0] == order[1] and order[0][0][0] == "Zebra"
+
+
+def test_images_that_do_not_fit_into_memory_are_named_and_a_folder_here_has_a_name(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(write_images(tmp_path / "birds"))
+    assert data.from_folder(".").name == "birds"
+    monkeypatch.setattr(image_folders.np, "empty", Mock(side_effect=MemoryError))
+    with pytest.raises(DataError, match="15 images of 16 x 16 pixels do not fit into memory; give"):
+        data.from_folder(".")
 
 
 @pytest.mark.parametrize("message", SPOILED)

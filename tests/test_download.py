@@ -150,6 +150,8 @@ def test_torchvision_and_npm_know_address_and_checksum(tmp_path, monkeypatch):
         (subprocess.TimeoutExpired("npm", 20, stderr=b"..."), "timed out after 20 seconds"),
         (subprocess.CalledProcessError(1, "npm", stderr="E404 not here"), "E404 not here"),
         ("<html>", "Expecting value"),
+        ('{"tarball": "x", "shasum": "y"}', "'integrity'"),
+        ("[]", "list indices"),
         (None, r"not installed .*Node\.js"),
     ],
 )

@@ -46,14 +46,16 @@ def test_wrong_words_exit_with_two_and_one_clear_line(words, capsys):
         ),
         ("finetune", "net.safetensors", "--output", "net.safetensors", "--log", "net.safetensors"),
         ("train", "--output", "net.safetensors", "--state", "net.safetensors"),
-        ("train", "--output", "a.safetensors", "--handover", "a.state"),
+        ("train", "--output", "a.safetensors", "--handover", "./a.safetensors"),
         (
             "train",
             "--output",
             "a.safetensors",
             "--handover",
-            "a.handover",
-        ),  # whose rows go to a.csv, as the log does
+            "b.safetensors",
+            "--log",
+            "b.csv",
+        ),  # to which the rows of the hand-over go
         ("finetune", "net.safetensors", "--output", "net.safetensors"),
         (
             "finetune",
