@@ -80,7 +80,8 @@ def set_up() -> None:
         print(
             "ready; each notebook has a machine of its own here, which keeps your answers as long"
             f" as its session: download mine.py, and for the next lesson upload it to {Path.cwd()}"
-            + drive * has_drive
+            + drive
+            * has_drive
         )
     if not any((REPOSITORY / "data").glob("cifar*")):
         print("for all images, in this notebook: !python -m course data")

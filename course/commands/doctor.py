@@ -176,7 +176,9 @@ def data_source() -> Iterator[Finding]:
         else "the committed sample; for all images: python -m course data"
     )
     yield Finding(
-        bool(copies) or SAMPLE_FOLDER.exists(), f"CIFAR-10: {found}", "git checkout -- data/sample, or unpack the course anew"
+        bool(copies) or SAMPLE_FOLDER.exists(),
+        f"CIFAR-10: {found}",
+        "git checkout -- data/sample, or unpack the course anew",
     )
     if not copies:  # then a download goes there
         yield writing(folder, "make it, or set CIFAR10_DIR to a folder you can write to")

@@ -44,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.distill = 0.7 if arguments.teacher else 0.0
     config = shared.config_from(arguments)
     model, dataset = options.opened(arguments)
+    config = shared.fitted(config, arguments, dataset)
     model = model.to(shared.device())
     builders = [
         models.read_header(path)[0].builder for path in arguments.teacher

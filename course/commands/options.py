@@ -96,7 +96,12 @@ def add_network(parser: argparse.ArgumentParser, count: str = "?") -> None:
     )
     own = parser.add_argument_group("a network and images of your own")
     add(own, NETWORK | IMAGES_OF)
-    own.add_argument(
+    add_lists(own)
+
+
+def add_lists(parser: Any) -> None:
+    """The builder's arguments, and how images are normalised."""
+    parser.add_argument(
         "--arguments",
         nargs="+",
         default=[],
@@ -105,10 +110,10 @@ def add_network(parser: argparse.ArgumentParser, count: str = "?") -> None:
     )
     for name in Normalization._fields:
         text = (
-            f"{name} of each channel with which the network was trained (default: the training"
+            f"{name} of each channel that the network is trained with (default: the training"
             " images')"
         )
-        own.add_argument(f"--{name}", nargs="+", type=float, help=text, metavar="X")
+        parser.add_argument(f"--{name}", nargs="+", type=float, help=text, metavar="X")
 
 
 def opened(
@@ -140,15 +145,9 @@ def opened(
                 f"{checkpoint} is quantized already; start from the network that it was made from"
             )
     else:
-        model = models.build(arguments.model, **dict(map(named, arguments.arguments)))
+        model = models.build(arguments.model, **builders_own(arguments))
         models.load_weights(model, arguments.weights).eval()
-    ways = Normalization(tuple(arguments.mean or ()), tuple(arguments.deviation or ()))
-    if len(ways.mean) != len(ways.deviation):
-        raise models.ModelError(
-            f"--mean has {len(ways.mean)} numbers and --deviation {len(ways.deviation)}: give one"
-            " of each per channel"
-        )
-    if ways.mean:
+    if ways := normalization(arguments):
         model.input_normalization = ways
     elif not checkpoint or (
         arguments.data not in data.SOURCES and model.spec.normalization is None
@@ -171,6 +170,27 @@ def opened(
     set_default_normalization(dataset, model)
     training.check_scores(model, dataset)
     return model, dataset
+
+
+def builders_own(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What --arguments says."""
+    return dict(map(named, arguments.arguments))
+
+
+def normalization(arguments: argparse.Namespace) -> Normalization | None:
+    """What --mean and --deviation say; None without them."""
+    ways = Normalization(tuple(arguments.mean or ()), tuple(arguments.deviation or ()))
+    if len(ways.mean) != len(ways.deviation):
+        raise models.ModelError(
+            f"--mean has {len(ways.mean)} numbers and --deviation {len(ways.deviation)}: give one"
+            " of each per channel"
+        )
+    if not all(0 <= mean <= 1 for mean in ways.mean) or not all(0 < d < 10 for d in ways.deviation):
+        raise models.ModelError(
+            "--mean and --deviation are of pixels from 0 to 1, so no mean is above 1 and no"
+            " deviation is 0: divide numbers for pixels up to 255 by 255"
+        )
+    return ways if ways.mean else None
 
 
 def images(

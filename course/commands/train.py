@@ -7,7 +7,7 @@ import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pandas as pd
@@ -27,6 +27,7 @@ WITH_WIDTH = "mobilenet_v2_cifar"
 def add_arguments(parser: ArgumentParser) -> None:
     """What can be chosen."""
     options.add(parser, {"--model": (WITH_WIDTH, "a builder's name")} | options.IMAGES_OF)
+    options.add_lists(parser)
     add_settings(parser, training.Config(), leave_out=("distill", "temperature"))
     output = {"--output": ((options.network, "build/trained.safetensors"), "checkpoint to write")}
     options.add(
@@ -43,10 +44,16 @@ def run(arguments: Namespace) -> int:
             f"--width {arguments.width:g} belongs to {WITH_WIDTH}, and --model is {arguments.model}"
         )
         raise models.ModelError(f"{told}: leave one of them out")
-    dataset = options.images(arguments.data, arguments.input_size, mirror=not arguments.no_mirror)
+    ways, mirror = options.normalization(arguments), not arguments.no_mirror
+    dataset = options.images(arguments.data, arguments.input_size, ways, mirror)
+    config = fitted(config, arguments, dataset)
     torch.manual_seed(config.seed)
-    sizes = {"width_mult": arguments.width, "dropout": 0.0} if arguments.model == WITH_WIDTH else {}
-    model = models.build(arguments.model, num_classes=len(dataset.classes), **sizes).to(device())
+    sizes = {"num_classes": len(dataset.classes)}
+    if arguments.model == WITH_WIDTH:
+        sizes |= {"width_mult": arguments.width, "dropout": 0.0}
+    model = models.build(arguments.model, **sizes | options.builders_own(arguments)).to(device())
+    if ways:
+        model.input_normalization = ways
     with saving(arguments) as places:
         history = training.train(model, dataset, config, **places)
     finish(model, dataset, history, arguments, provenance(config.seed))
@@ -68,6 +75,8 @@ def add_settings(
             f"--{field.name.replace('_', '-')}",
             explained[field.name],
         )
+        if field.name == "batch_size":  # see `fitted`
+            text, value = f"{text} (default: {value}, less for few images)", int
         if isinstance(value, tuple):
             told = f"{text} (default: {' '.join(map(str, value))})" if value else text
             parser.add_argument(
@@ -81,7 +90,7 @@ def add_settings(
             "resumable state (default: beside the output, with the ending .state)",
         ),
         "--handover": (
-            options.writable,
+            options.network,
             "small file, written after each epoch, from which another machine goes on",
         ),
         "--log": (
@@ -97,9 +106,16 @@ def config_from(arguments: Namespace) -> training.Config:
     chosen = {
         f.name: getattr(arguments, f.name)
         for f in fields(training.Config)
-        if hasattr(arguments, f.name)
+        if getattr(arguments, f.name, None) is not None
     }
     return training.Config(**chosen | {"image_sizes": tuple(arguments.image_sizes)})
+
+
+def fitted(config: training.Config, arguments: Namespace, dataset: Dataset) -> training.Config:
+    """With batches that fit the number of images, if no --batch-size was given."""
+    if arguments.batch_size is not None:
+        return config
+    return replace(config, batch_size=training.batch_size_for(dataset))
 
 
 @contextmanager
@@ -142,10 +158,10 @@ def finish(
         "test_interval": result.interval,
     }
     metrics["validation_accuracy"] = float(history.validation_accuracy.iloc[-1])
-    write_atomically(arguments.log, history.to_csv(index=False))
     models.save(
         model, arguments.output, metrics=metrics, provenance=origin | {"data": dataset.source}
     )
+    write_atomically(arguments.log, history.to_csv(index=False))  # which another program may hold
     low, high = result.interval
     print(
         f"test accuracy {result.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%}, {result.n:,}"

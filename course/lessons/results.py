@@ -14,8 +14,8 @@ def reference(name: str) -> pd.DataFrame:
     path = RESULTS / f"{name}.csv"
     if not path.exists():
         raise FileNotFoundError(
-            f"{path} is missing: `git checkout -- {path}` brings it back, or unpack the course anew;"
-            " README.md beside it names the command that writes it"
+            f"{path} is missing: `git checkout -- {path}` brings it back, or unpack the course"
+            " anew; README.md beside it names the command that writes it"
         )
     rows = pd.read_csv(path, dtype={"sha256": str})  # digits alone would be read as a number
     return rows[rows.sha256 == rows.sha256.iloc[-1]] if "sha256" in rows else rows

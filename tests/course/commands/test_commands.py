@@ -153,6 +153,7 @@ def test_the_builder_that_finetune_names_may_be_that_of_the_teacher_alone(traine
         ("train --output {file}/trained", "cannot be written"),
         ("train --output {folder}/slip/x.safetensors --width abc", "'abc' is not a number above 0"),
         ("train --output {folder}/mnv2-0.5", "{folder}/mnv2-0.5 must end in .safetensors"),
+        ("train --handover {folder}/mnv2-0.5", "{folder}/mnv2-0.5 must end in .safetensors"),
         ("finetune {tiny} --output {folder}/a.csv", "must end in .safetensors"),
         ("quantize {tiny} --output {out} --images -5", "is not a whole number of 1 or more"),
         ("quantize {tiny} --output {file}/q", "cannot be written"),

@@ -16,7 +16,7 @@ from torchvision.models import resnet18
 from course.__main__ import STAGES, main
 from course.commands.finetune import Ensemble
 from course.publish import compressed
-from helpers import augment, data, models, pipeline, quantization, training
+from helpers import augment, data, metrics, models, pipeline, quantization, training
 from helpers.dataset import CIFAR10, normalization_of
 from tests.cifar_fixtures import write_images
 
@@ -113,6 +113,31 @@ def test_every_command_takes_a_network_of_ones_own(own, tmp_path, capsys, monkey
     assert "runs only if you name it too" in capsys.readouterr().err
 
 
+def test_grey_images_train_a_network_of_three_channels_in_batches_that_fit_them(
+    tmp_path, monkeypatch, capsys
+):
+    grey = str(write_images(tmp_path / "grey", mode="L", size=(32, 32), each=30))
+    words = ["train", "--data", grey, "--model", "tiny", "--epochs", "1", "--no-mirror"]
+    words += ["--output", str(tmp_path / "net.safetensors")]
+    assert main(words) == 1 and "(--mean, --deviation)" in capsys.readouterr().err
+    seen, train = [], training.train
+    watched = lambda *given, **named: seen.append(given[2]) or train(*given, **named)  # noqa: E731
+    monkeypatch.setattr(training, "train", watched)
+    ways = ["--mean", *["0.5"] * 3, "--deviation", *["0.25"] * 3]
+    assert main([*words, *ways, "--arguments", "num_classes=3"]) == 0
+    assert seen[0].batch_size == 8
+    model = models.load(tmp_path / "net.safetensors")
+    assert normalization_of(model) == ((0.5,) * 3, (0.25,) * 3)
+    formats, timed = [], metrics.compare_latency
+    monkeypatch.setattr(
+        metrics,
+        "compare_latency",
+        lambda named, images, *rest: formats.append(images) or timed(named, images, *rest),
+    )
+    assert main(["evaluate", words[-1], "--data", grey, "--batch", "2"]) == 0
+    assert formats[0].is_contiguous(memory_format=torch.channels_last)
+
+
 def test_a_file_without_normalisation_says_so_and_images_need_not_be_mirrored(
     own, tmp_path, monkeypatch, capsys
 ):
@@ -198,6 +223,11 @@ WRONG = {
         ["--mean", "0.5", "--deviation", "0.2"],
         "the network does not take images of (1, 64, 64): ",
     ),
+    "numbers for pixels up to 255": (
+        ["--mean", "123", "116", "103", "--deviation", "58", "57", "57"],
+        "divide numbers for pixels up to 255 by 255",
+    ),
+    "no deviation": (["--mean", *"000", "--deviation", *"000"], "no deviation is 0"),
     "too few numbers": (
         ["--mean", "0.5", "0.5", "0.5"],
         "--mean has 3 numbers and --deviation 0: give one of each per channel",
