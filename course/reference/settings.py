@@ -110,8 +110,16 @@ def check_values(where: str, stage: str, settings: dict[str, Any]) -> None:
             raise SweepError(f"{where}: {name} is {settings[name]!r}; give a number above 0")
     if len(given := [name for name in AMOUNTS if name in settings]) > 1:
         raise SweepError(f"{where}: {' and '.join(given)} both say how much goes; keep one of them")
+    table = settings.get("allocation")
+    by_group = table if isinstance(table, dict) else {}
+    if by_group and given:
+        told = "allocation says how much goes from each group"
+        raise SweepError(f"{where}: {told}, and {given[0]} how much in all; keep one of them")
     try:
         checked_ratio(settings.get("ratio", 0.5))
+        checked_ratio(settings.get("tolerance", 0.01), "tolerance")
+        for name, share in by_group.items():
+            checked_ratio(share, f"allocation[{name!r}]")
         checked_multiple(settings.get("round_to", 1))
         config(settings), recipe(settings)
     except (ValueError, RuntimeError) as error:

@@ -11,7 +11,7 @@ from course.commands.train import device
 from course.reference import settings as rules
 from course.reference.jobs import Job
 from course.reference.settings import AMOUNTS, PRUNING, SweepError
-from helpers import models, pruning, quantization, training
+from helpers import metrics, models, pruning, quantization, training
 from helpers.data import Dataset, normalize
 from helpers.passes import optimize
 from helpers.quantization import qat
@@ -70,9 +70,22 @@ def pruned(job: Job, source: nn.Module, teacher: None, cifar: Dataset, files: Fi
     ):
         settings["allocation"] = {}  # all channels stay
     images = normalize(calibration_images(cifar)).split(128)
+    if blocks and (target := settings.keys() & {"target_params", "target_macs"}):
+        source, blocks = with_target_of_whole(source, blocks, settings, *target), []
     batches = list(zip(images, split.train_labels[:CALIBRATION_IMAGES].split(128), strict=True))
     small = models.bypass(pruning.prune(source, images[0][:1], batches=batches, **settings), blocks)
     return pruning.reestimate_batchnorm(small, images) if reestimate else small
+
+
+def with_target_of_whole(
+    source: nn.Module, blocks: list[str], settings: dict, target: str
+) -> nn.Module:
+    """The network without its blocks, of which as much stays as the job says of the whole one."""
+    if settings[target] <= 1:
+        cost = metrics.profile(source, torch.zeros(1, 3, 32, 32))
+        whole = {"target_params": cost.params, "target_macs": cost.macs}[target]
+        settings[target] = round(settings[target] * whole)
+    return models.bypass(source, blocks)
 
 
 def fine_tuned(

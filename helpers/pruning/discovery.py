@@ -56,15 +56,14 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
     # Each reading has a copy of its own: a forward may keep what it computes.
     evaluated = read(on_meta(model), example_inputs)
     labelling.label(evaluated, apply)
-    used = {name.rpartition(".")[0] for name in labelling.tensors}
-    idle = {name.rpartition(".")[0] for name in labelling.parameter_names} - used
-    if idle:  # an evaluation does not call them: auxiliary heads, as in GoogLeNet
+    idle = labelling.parameter_names - labelling.tensors.keys()
+    if idle:  # an evaluation does not read them: auxiliary heads, as in GoogLeNet, or noise
         try:
             labelling.label(read(on_meta(model).train(), example_inputs), apply)
         except ReadError as error:
             raise ReadError(
-                f"{error}. This was in train mode, which is read because eval mode does not call"
-                f" {min(idle)!r}: take it out if nothing calls it, or let forward run in train mode"
+                f"{error}. This was in train mode, which is read because eval mode does not read"
+                f" {min(idle)!r}: take it out if nothing does, or let forward run in train mode"
                 " (perhaps on a batch of two)"
             ) from error
     while True:

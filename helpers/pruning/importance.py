@@ -68,8 +68,9 @@ def rated(
     totals = {group.name: np.zeros(group.size) for group in chosen}
     for group in chosen:
         for member in producers(groups, group, importance):
-            tensor = tensors[member.tensor].detach().movedim(member.dim, 0)
-            values = rate(tensor.reshape(len(tensor), -1)[member.indices]).double().cpu().numpy()
+            # On the CPU: not every device has float64.
+            tensor = tensors[member.tensor].detach().cpu().movedim(member.dim, 0)
+            values = rate(tensor.reshape(len(tensor), -1)[member.indices]).double().numpy()
             totals[group.name] += np.bincount(member.numbers, weights=values, minlength=group.size)
     return totals
 

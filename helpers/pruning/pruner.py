@@ -1,6 +1,7 @@
 """`prune`: groups, importance, allocation and surgery in one call."""
 
 import functools
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -80,7 +81,7 @@ def prune(
     round_to = checked_multiple(round_to)
     groups = channel_groups(model, example_inputs)
     chosen = in_scope(groups, scope)
-    if round_to > (largest := max(group.size for group in chosen)):
+    if round_to >= (largest := max(group.size for group in chosen)):
         raise PruneError(f"round_to={round_to}: no group has more than {largest} units to keep")
     found = scores(model, groups, chosen, importance, batches, seed)
     ranking, first_n = rank_units(chosen, found, importance, allocation, ratio, round_to)
@@ -118,7 +119,7 @@ def remove_channels(
 ) -> nn.Module:
     """Cut, see that forward does the same as before, and note how the structure can be built again.
 
-    Nothing is noted if a parameter was cut whose layer has no sizes to note; `models.save` says so.
+    Nothing is noted if a parameter was cut whose layer has no sizes to note: a warning says so.
     """
     small, changes = cut(model, groups, removed)
     if misfit := first_misfit(groups, removed, on_meta(small), example_inputs):
@@ -127,8 +128,15 @@ def remove_channels(
             " allocation={group: ratio}"
         )
         raise PruneError(f"{misfit[1]}, which depends on how many are left; {advice}")
-    if not all(changes.values()) and models.spec_of(small):
+    bare = [path or type(small).__name__ for path, changed in changes.items() if not changed]
+    if bare and models.spec_of(small):
         del small.spec
+        warnings.warn(
+            f"{bare[0]} holds a parameter that was cut, and no size that a file can note: to save"
+            " this network, write a function that builds and prunes it, and give its name to"
+            " models.declare_builder",
+            stacklevel=3,
+        )
     elif changes:
         models.record(small, source=model, step="resize", changes=changes)
     return small

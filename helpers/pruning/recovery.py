@@ -137,10 +137,10 @@ def take_over(
 ) -> None:
     """Let a receiver add what a layer adds for the dead units that it reads."""
     gone = member.indices[dead[member.numbers]]
-    filters = model.get_parameter(member.tensor).detach()[:, gone]
+    filters = model.get_parameter(member.tensor).detach()[:, gone].cpu()
     tensor, sign = receiver
-    added = torch.einsum("oi...,i->o", filters.double(), constants[gone].double())
-    tensor.data += sign * added
+    added = torch.einsum("oi...,i->o", filters.double(), constants[gone].cpu().double())
+    tensor.data += sign * added.to(tensor)
 
 
 def bias_receiver(model: nn.Module, calls: list[fx.Node]) -> Receiver | None:

@@ -126,7 +126,8 @@ def weighted(call: Call) -> LabelledTensor:
         result.axes[:-1] = call.axes(x)[:-1]
     else:
         groups = call.setting(6, "groups", 1)
-        call.pin(x, "works across this axis", keep=(channel,))
+        result.axes[:channel] = call.axes(x)[:channel]
+        call.pin(x, "works across this axis", keep=range(channel + 1))
     if isinstance(groups, Number):  # `groups=x.shape[1]`, whose channels are pinned
         groups = groups.value
     inputs = call.labelling.axis(x, channel)
@@ -163,6 +164,9 @@ def grouped(
         call.bind(weight, 0, outputs)
         call.labelling.loses_whole_groups.add(call.node.target)
         return outputs
+    if inputs is None and width == 1 and weight.shape[0] == groups:
+        call.pin(call.labelling.axis(weight, 0), "reads channels that cannot be cut, one each")
+        return None
     call.bind(weight, 1, None if inputs is None else call.tie_parts(inputs, groups))
     outputs = call.labelling.axis(weight, 0)
     if outputs is not None:
@@ -191,9 +195,18 @@ def batch_norm(call: Call) -> LabelledTensor:
 
 
 def layer_norm(call: Call) -> LabelledTensor:
-    """LayerNorm, RMSNorm, GroupNorm: channels share statistics, so that none can be cut alone."""
-    pin_operands(call, SHARED_STATISTICS)
-    return call.result(call.axes(call.tensors[0]))
+    """LayerNorm, RMSNorm, GroupNorm: what shares statistics cannot be cut alone.
+
+    LayerNorm and RMSNorm measure them over the last axes; along those before, each has its own.
+    """
+    x = operands(call)[0]
+    separate = range(0)
+    if call.op != "group_norm":
+        separate = range(len(x.shape) - len(call.setting(1, "normalized_shape", x.shape)))
+    call.pin(x, SHARED_STATISTICS, keep=separate)
+    others = [tensor for tensor in call.tensors if tensor is not x]
+    call.pin([*others, *parameters_of(call)], SHARED_STATISTICS)
+    return call.result(call.axes(x))
 
 
 def prelu(call: Call) -> LabelledTensor:
@@ -225,6 +238,10 @@ def unknown(call: Call) -> Any:
 
 def pin_operands(call: Call, why: str) -> None:
     """All channels that reach an operation stay, and so do those of its parameters."""
+    call.pin((call.args, call.kwargs, parameters_of(call)), why)
+
+
+def parameters_of(call: Call) -> list[LabelledTensor]:
+    """Those of the layer that is called."""
     held = call.module.named_parameters() if call.module is not None else ()
-    parameters = [call.labelling.parameter(f"{call.node.target}.{name}") for name, _ in held]
-    call.pin((call.args, call.kwargs, parameters), why)
+    return [call.labelling.parameter(f"{call.node.target}.{name}") for name, _ in held]

@@ -201,8 +201,21 @@ REFUSALS = [
         {"target_params": 2},
         r"cannot be met within 1%: the nearest is .* params \(try scope='all' or more tolerance\)",
     ),
-    ({"round_to": 25}, "no group has more than 24 units to keep"),
+    *(({"round_to": n}, "no group has more than 24 units to keep") for n in (24, 25)),
 ]
+
+
+def bare():
+    return net(lambda s, x: s.b(s.a(x) * s.w), w=nn.Parameter(torch.ones(8, 1, 1)))()
+
+
+def test_a_network_that_no_file_can_note_says_so_where_it_is_cut():
+    model = models.build(bare)
+    with pytest.warns(
+        UserWarning, match=r"Net holds a parameter that was cut, .* builds and prunes"
+    ):
+        small = pruning.prune(model.eval(), torch.zeros(1, 3, 8, 8))
+    assert models.spec_of(small) is None
 
 
 @pytest.mark.parametrize(("arguments", "message"), REFUSALS)

@@ -125,6 +125,15 @@ CHANGES = [
         {"0": {"out_channels": 5}, "1": {"num_parameters": 5}, "2": {"in_channels": 5}},
     ),
     (
+        net(
+            lambda s, x: s.b(s.a(x) * s.w + (s.v if s.training else 0)),
+            w=nn.Parameter(torch.ones(8, 1, 1)),
+            v=nn.Parameter(torch.ones(8, 1, 1)),  # which only training reads
+        ),
+        {"a": [1]},
+        {"": {}, "a": {"out_channels": 7}, "b": {"in_channels": 7}},
+    ),
+    (
         Auxiliary,
         {"stem": [0, 5]},
         {"stem": {"out_channels": 6}, "head": {"in_features": 6}, "aux": {"in_features": 6}},

@@ -47,6 +47,17 @@ class ToyMobile(nn.Module):
         return self.head(self.blocks(self.stem(x)).mean((2, 3)))
 
 
+class Noisy(nn.Module):
+    """A linear layer with noise on its weights while it is trained."""
+
+    def __init__(self, cin, cout):
+        super().__init__()
+        self.mu, self.sigma = (nn.Parameter(torch.randn(cout, cin)) for _ in range(2))
+
+    def forward(self, x):
+        return F.linear(x, self.mu + self.sigma * torch.randn(()) if self.training else self.mu)
+
+
 class Auxiliary(nn.Module):
     """A second head that only training runs."""
 
@@ -205,6 +216,23 @@ PRUNABLE = {
     "instance norm": (
         chain(conv(3, 8), nn.InstanceNorm2d(8, affine=True), nn.ReLU(), conv(8, 5)),
         {"0": 8},
+    ),
+    "norm over space": (
+        chain(conv(3, 8), nn.LayerNorm([8, 8]), nn.ReLU(), conv(8, 5)),
+        {"0": 8},
+    ),
+    "norm over space, as a function": (
+        between(lambda y: F.layer_norm(y, y.shape[2:])),
+        {"a": 8},
+    ),
+    "a filter for each channel by itself": (
+        net(
+            lambda s, x: s.b(
+                F.conv2d(s.a(x).reshape(-1, 1, 8, 8), s.w, padding=1).view(len(x), -1, 8, 8)
+            ),
+            w=nn.Parameter(torch.randn(1, 1, 3, 3)),
+        ),
+        {"a": 8},
     ),
     "a slope for each": (chain(conv(3, 6), nn.PReLU(6), conv(6, 5)), {"0": 6}),
     "shared module": (
@@ -534,6 +562,9 @@ REFUSED = {
     },
     "linear): this operation": {
         "computed weight": net(lambda s, x: F.linear(s.a(x), s.w * 2) + s.b(s.a(x)), **LAST, **W),
+        "noise that only training reads": fresh(
+            Net(lambda s, x: s.b(s.a(x)), a=Noisy(8, 8), b=LAST["b"])
+        ),
         "a vector": net(lambda s, x: F.linear(s.a(x), s.v).mean() + s.b(s.a(x)), **LAST, **W),
     },
     "ConvTranspose2d): this operation": {
@@ -605,6 +636,11 @@ REFUSED = {
             )
         ),
         "b: widths that happen to agree": net(shortcut_if_equal, **CHAIN),
+    },
+    "reads channels that cannot be cut, one each": {
+        "d: behind what is not understood": net(
+            lambda s, x: s.b(s.d(torch.roll(s.a(x), 1, 1))), d=conv(8, 8, groups=8)
+        ),
     },
     "all its channels are tied into one": {
         "a reversal": between(lambda y: torch.cat(y.chunk(8, 1)[::-1], 1))

@@ -138,6 +138,12 @@ def assert_refused(folder, text, complaint):
     ("settings", "complaint"),
     [
         ('stage = "pruned", ratio = 1.5', "ratio is 1.5; expected 0 <= ratio < 1"),
+        ('stage = "pruned", target_params = 0.5, tolerance = 3', "tolerance is 3; expected 0 <="),
+        ('stage = "pruned", allocation = {a = 1.0}', r"allocation\['a'\] is 1.0; expected 0 <="),
+        (
+            'stage = "pruned", allocation = {a = 0.5}, target_params = 5',
+            "allocation says how much goes from each group, and target_params how much in all",
+        ),
         (
             'stage = "pruned", ratio = 0.5, target_macs = 0.5',
             "ratio and target_macs both say how much goes; keep one",

@@ -5,7 +5,7 @@ import torch
 
 from course.reference import SweepError, stages
 from course.reference.jobs import Job
-from helpers import data, models, pruning
+from helpers import data, metrics, models, pruning
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,13 @@ def test_a_block_left_out_adds_nothing_and_stays_out_in_the_file(cifar, tmp_path
     for name in ("features.99", "features.4", "features.3.conv"):  # the second has no shortcut
         with pytest.raises(SweepError, match=rf"cut: without: '{name}' is not a residual block"):
             cut(cifar, ratio=0.5, without=[name])
+
+
+def test_a_target_is_met_without_the_blocks_that_are_left_out(cifar):
+    whole = metrics.count_parameters(network())
+    made = cut(cifar, target_params=0.6, without=["features.3", "features.15"], reestimate=False)
+    assert metrics.count_parameters(made) == pytest.approx(0.6 * whole, rel=0.02)
+    assert type(made.features[15]) is torch.nn.Identity
 
 
 def test_criteria_that_look_at_images_get_training_images_with_their_labels(cifar):
