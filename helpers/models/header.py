@@ -93,8 +93,8 @@ def _problem_in_table(table: dict, kinds: dict, where: str) -> str | None:
 
 
 def _sizes(value: Any) -> bool:
-    """a list of sizes of at most 4 million numbers in all"""
-    return problem(value, [SIZE]) is None and math.prod(value) <= 2**22
+    """a list of sizes of at most 16 million numbers in all"""
+    return problem(value, [SIZE]) is None and math.prod(value) <= 2**24
 
 
 def _plain(value: Any) -> bool:

@@ -18,6 +18,7 @@ The kernels need care in four places.
 
 import contextlib
 import functools
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,18 +42,26 @@ def conv_sums(
     dilation: Pair,
     groups: int,
 ) -> Tensor:
-    """Sums of code * weight. F.conv2d takes int32, but not together with a dilation: the filter is
-    spread out with zeros instead.
+    """Sums of code * weight. F.conv2d takes int32, but not together with a dilation: then one
+    place of the filter after the other is multiplied with the part of the image that it meets.
 
     uint8 (N, C, H, W) and int8 (O, C / groups, kh, kw) to int32 (N, O, rows, columns)
     """
     border = (padding[1], padding[1], padding[0], padding[0])
     x = F.pad(codes.to(torch.int32), border, value=zero_point)
-    kernel = zip(weight.shape[2:], dilation, strict=True)
-    reach = [(size - 1) * step + 1 for size, step in kernel]
-    filters = x.new_zeros(*weight.shape[:2], *reach)
-    filters[..., :: dilation[0], :: dilation[1]] = weight
-    return F.conv2d(x, filters, stride=stride, groups=groups)
+    filters = weight.to(torch.int32)
+    if tuple(dilation) == (1, 1):
+        return F.conv2d(x, filters, stride=stride, groups=groups)
+    reach = [(size - 1) * step for size, step in zip(weight.shape[2:], dilation, strict=True)]
+    rows, columns = (size - last for size, last in zip(x.shape[2:], reach, strict=True))
+    total = 0
+    for row, column in itertools.product(*map(range, weight.shape[2:])):
+        top = row * dilation[0]
+        left = column * dilation[1]
+        part = x[:, :, top : top + rows : stride[0], left : left + columns : stride[1]]
+        one_place = filters[:, :, row : row + 1, column : column + 1]
+        total = total + F.conv2d(part, one_place, groups=groups)
+    return total
 
 
 @functools.cache

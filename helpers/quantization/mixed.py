@@ -117,6 +117,8 @@ def sensitivity_scan(plan: Plan, images: Tensor, recipe: Recipe) -> pd.DataFrame
 
 def log_probabilities(scores: Tensor) -> Tensor:
     """Of each class; a single score says yes or no, and stands against 0 as in the sigmoid."""
+    if scores.ndim == 1:
+        scores = scores.unsqueeze(1)
     if scores.shape[1] == 1:
         scores = torch.cat([scores, torch.zeros_like(scores)], dim=1)
     return scores.log_softmax(1)

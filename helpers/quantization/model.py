@@ -24,6 +24,7 @@ from helpers.quantization.weights import LayerWeights, encode_weights
 MODES = ("simulated", "integer", "kernel")
 
 
+@torch.inference_mode(False)  # where rounding could not be learned
 @kept_memory()
 def quantize(
     model: nn.Module, images: Tensor, recipe: Recipe | None = None, verify: bool = True
@@ -137,6 +138,9 @@ class QuantizedModel(nn.Module):
             warnings.warn(note, stacklevel=3)
             mode = "integer"
         self._mode = mode
+        for step in self.steps.values():
+            if hasattr(step, "packed"):  # for kernels alone; made again when it is needed
+                step.packed = None
 
     def derive_integers(self, _: Any = None) -> None:
         """Compute every integer that follows from the scales and zero points.

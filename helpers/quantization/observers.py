@@ -135,7 +135,8 @@ def calibrate(plan: Plan, images: Tensor, recipe: Recipe) -> dict[str, Affine]:
             value = value[value != -math.inf]
         if not value.numel() or not all(bound.isfinite() for bound in value.aminmax()):
             raise QuantizationError(
-                f"edge {edge!r} holds nothing, NaN or infinity; check images and weights"
+                f"edge {edge!r} holds nothing, NaN or infinity, for which no code stands; check"
+                " images and weights, or rule out classes after the quantized network"
             )
         observers[origins[edge]].observe(value)
 

@@ -82,8 +82,10 @@ class QatNetwork(nn.Module):
         for op in plan.layers:
             start[f"weight {op.name}"] = op.weight
             start[f"bias {op.name}"] = op.bias
-            scale = weights[op.name].scale
-            start[f"scale {op.name}"] = scale if recipe.per_channel else scale[:1]
+            layer = weights[op.name]
+            if recipe.per_channel:  # with which a filter of zeros still has its bias
+                layer = layer.with_room_for_bias(edges[op.inputs[0]].scale)
+            start[f"scale {op.name}"] = layer.scale if recipe.per_channel else layer.scale[:1]
         # What stayed in float is trained as it is.
         self.floats = nn.ModuleList(op.module for op in plan.ops if op.module is not None)
         # A ParameterDict refuses dots.

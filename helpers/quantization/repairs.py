@@ -26,6 +26,7 @@ every place.
 """
 
 import math
+import warnings
 from dataclasses import replace
 
 import torch
@@ -41,6 +42,7 @@ REPAIR_IMAGES = 512  # enough for the means and covariances of a layer's input
 # A covariance is measured on at least this many places (patches), and this many per input.
 FEWEST_PLACES = 1 << 14
 PLACES_PER_INPUT = 64
+MOST_INPUTS = 5000  # ResNet-50 has 4,608; a covariance of 10,000 columns has 0.8 GB in float64
 STEPS = 200
 LEARNING_RATE = 0.05
 TINY = torch.finfo(torch.float32).tiny
@@ -77,7 +79,7 @@ def repair_weights(
 
     def compute(op, *inputs):  # each a pair: the exact batches, and the rounded ones
         layer = weights.get(op.name)
-        if layer and recipe.rounding == "learned":
+        if layer and recipe.rounding == "learned" and not has_too_many_inputs(op):
             layer = learn_rounding(op, layer, covariance(op, *inputs[0]))
         if layer and recipe.bias_correction:
             layer = correct_bias(op, layer, *inputs[0])
@@ -92,6 +94,15 @@ def repair_weights(
     batches = list(images[:REPAIR_IMAGES].split(BATCH))
     execute(plan.ops, {INPUT: (batches, rounded(INPUT, batches))}, compute)
     return repaired
+
+
+def has_too_many_inputs(op: PlanOp) -> bool:
+    """Whether the covariance of a layer's inputs would fill the memory; a warning then says so."""
+    inputs = op.weight[0].numel()
+    if inputs > MOST_INPUTS:
+        told = f"{op.name}: {inputs} inputs are too many to learn its rounding: nearest is taken"
+        warnings.warn(told, stacklevel=2)
+    return inputs > MOST_INPUTS
 
 
 def quantized_op(op: PlanOp, layer: LayerWeights | None) -> PlanOp:

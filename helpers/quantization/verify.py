@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, fx, nn
 
-from helpers.dataset import input_of
+from helpers.dataset import DataError, input_of
 from helpers.equivalence import gap
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.plan import Plan
@@ -43,7 +43,13 @@ def calibration_input(model: nn.Module, images: Tensor) -> Tensor:
             )
         if not tensor.isfinite().all():
             raise QuantizationError(f"{name} holds NaN or infinity; check the checkpoint")
-    return input_of(model, images)
+    try:
+        return input_of(model, images)
+    except DataError as error:
+        raise QuantizationError(
+            f"calibration images: {error}. The network says how it takes them:"
+            " model.input_normalization = Normalization(mean, deviation)"
+        ) from error
 
 
 @torch.no_grad()

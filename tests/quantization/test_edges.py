@@ -108,6 +108,20 @@ def test_training_with_rounding_starts_where_the_integer_network_is():
             qat.prepare(model, IMAGES, Recipe(**repair))
 
 
+def test_the_bias_of_a_filter_of_zeros_is_trained_as_it_will_be_computed():
+    """Its input has steps of 1.7, so that a bias of 0.8 would be rounded to 0 in these."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU6(), nn.Conv2d(8, 4, 1)).eval()
+    with torch.no_grad():
+        model[0].weight[3], model[0].bias[3] = 0, 0.8
+        model[2].bias.zero_()
+        model[2].weight.zero_()[0, 3] = 1  # its answer is that channel
+    images = 25 * torch.rand(8, 3, 8, 8)
+    network = qat.prepare(model, images, Recipe(activation_bits=4))
+    assert network.edges["0"].scale < 0.5 < network.edges["input"].scale
+    for trained in (network(images), network.convert()(images)):
+        assert trained[:, 0].mean().item() == pytest.approx(0.8, abs=0.1)
+
+
 def test_a_class_may_be_ruled_out():
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
     nn.init.constant_(model[1].bias[1:], -math.inf)

@@ -7,10 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.quantization import Recipe, kernels, quantize
 from helpers.quantization.affine import Affine
 from helpers.quantization.integer import Layer, make_step
+from helpers.quantization.kernels import conv_sums
 from helpers.quantization.plan import INPUT, PlanOp
 from helpers.quantization.weights import LayerWeights
 from tests.quantization import reference
@@ -28,6 +31,26 @@ GEOMETRIES = [  # inputs, outputs, kernel, stride, padding, dilation, groups
     (4, 6, (2, 3), (1, 2), (2, 3), (2, 2), 2),
     (1, 1, (1, 1), (3, 3), (0, 0), (1, 1), 1),
 ]
+
+
+def test_a_wide_dilation_takes_no_more_memory_than_a_narrow_one():
+    x = torch.randint(0, 256, (1, 8, 80, 80), dtype=torch.uint8)
+    weight = torch.randint(-9, 9, (8, 8, 3, 3), dtype=torch.int8)
+    sums, made = [], []
+
+    class Watched(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **kwargs or {})
+            made.append(result.numel())
+            return result
+
+    for step in (1, 36):
+        made.clear()
+        with Watched():
+            sums.append(conv_sums(x, weight, 3, (1, 1), (step, step), (step, step), 1))
+        assert max(made) <= 8 * (80 + 2 * step) ** 2
+    exact = F.conv2d(F.pad(x.double(), [36] * 4, value=3), weight.double(), dilation=36)
+    assert torch.equal(sums[1].double(), exact)
 
 
 def affine(scale, zero_point):

@@ -57,7 +57,7 @@ def test_scan_measures_one_layer_at_a_time():
 
 
 class Sure(nn.Module):
-    """Whose last class is ruled out, or who says yes or no with one score."""
+    """Whose last class is ruled out, or who says yes or no with one score, or with a number."""
 
     def __init__(self, classes):
         super().__init__()
@@ -65,12 +65,12 @@ class Sure(nn.Module):
 
     def forward(self, x):
         scores = self.network(x)
-        if self.classes == 1:
-            return scores[:, :1]
+        if self.classes < 2:
+            return scores[:, 0] if self.classes == 0 else scores[:, :1]
         return torch.cat([scores[:, :-1], scores[:, -1:] - math.inf], 1)
 
 
-@pytest.mark.parametrize("classes", [1, 5])
+@pytest.mark.parametrize("classes", [0, 1, 5])
 def test_one_score_and_a_class_that_is_ruled_out_have_a_harm(classes):
     model, x = Sure(classes).eval(), images(20)
     scan = sensitivity_scan(make_plan(model, (3, 9, 9), Recipe()), x, Recipe())

@@ -110,6 +110,11 @@ REFUSED = [
     (small(), [1, 2], "list"),
     (small(), {"x": images()}, "dict.* if it takes several inputs, quantize the parts"),
     (small(), torch.full((2, 3, 9, 9), math.nan), "2 of 2 hold NaN"),
+    (
+        nn.Sequential(nn.Conv2d(1, 4, 3)).eval(),
+        torch.zeros(2, 1, 9, 9).byte(),
+        "calibration images: .*: model.input_normalization = Normalization",
+    ),
     (small().double(), images().double(), r"call .float\(\) on the images and"),
     (
         spoiled("widen", math.nan, filters=1),

@@ -286,6 +286,12 @@ def test_equal_infinities_are_no_difference(tmp_path):
     assert not agree(torch.nan * found, torch.nan * found)
 
 
+def test_a_network_may_begin_with_a_logarithm(tmp_path):
+    model = nn.Sequential(Net(lambda m, x: (x + 1e-3).log()), nn.Conv2d(3, 4, 3)).eval()
+    q = quantize(model, torch.rand(32, 3, 9, 9))
+    assert to_onnx(q, tmp_path / "q.onnx").exists()
+
+
 def test_a_layer_called_output_and_a_number_for_each_image_are_written_and_none_is_drawn(export):
     forward = lambda net, x: torch.relu(net.output(x).mean((1, 2, 3)))  # noqa: E731
     torch.manual_seed(1)

@@ -4,8 +4,9 @@ import itertools
 
 import pytest
 import torch
+from torch import nn
 
-from helpers.quantization import Recipe, quantize
+from helpers.quantization import Recipe, quantize, repairs
 from helpers.quantization.plan import INPUT, PlanOp
 from helpers.quantization.repairs import covariance, learn_rounding, output_error, rows
 from helpers.quantization.weights import encode_layer
@@ -82,3 +83,21 @@ def test_it_gains_most_of_what_the_best_combination_gains_and_no_row_gets_worse(
     )
     assert (after <= before).all() and after.sum() < 0.9 * before.sum()
     assert nearest - achieved > 0.5 * (nearest - best), "most of what can be gained is"
+
+
+def test_a_layer_with_too_many_inputs_keeps_the_nearest_codes_and_says_so(monkeypatch):
+    monkeypatch.setattr(repairs, "MOST_INPUTS", 20)
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 1)).eval(), images(64)
+    with pytest.warns(UserWarning, match="0: 27 inputs are too many to learn its rounding"):
+        learned = quantize(model, x, Recipe(4, rounding="learned"))
+    nearest = quantize(model, x, Recipe(4))
+    same = [torch.equal(learned.step(n).weight, nearest.step(n).weight) for n in ("0", "1")]
+    assert same == [True, False]
+
+
+def test_rounding_is_learned_in_inference_mode_too():
+    model, recipe = nn.Sequential(nn.Conv2d(3, 4, 3)).eval(), Recipe(4, rounding="learned")
+    with torch.inference_mode():
+        found = quantize(model, images(64), recipe)
+    expected = quantize(model, images(64), recipe)
+    assert torch.equal(found.step("0").weight, expected.step("0").weight)
