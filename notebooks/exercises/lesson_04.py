@@ -40,9 +40,12 @@ def intensity_oracle(inputs: dict, probe: dict) -> float:
 
 
 class Rows(nn.Module):
-    """Layers in a row; the sum at the end reads what the listed ones put out a second time."""
+    """Layers in a row; the sum at the end reads what the listed ones put out a second time.
 
-    def __init__(self, kinds: list[str], read_twice: list[int]):
+    With `crossing` each of the last two reads the layer two before it.
+    """
+
+    def __init__(self, kinds: list[str], read_twice: list[int], crossing: bool = False):
         super().__init__()
         made = {
             "conv": lambda: nn.Conv2d(2, 2, 1),
@@ -50,9 +53,15 @@ class Rows(nn.Module):
             "relu": nn.ReLU,
         }
         self.layers, self.read_twice = nn.ModuleList([made[kind]() for kind in kinds]), read_twice
+        self.crossing = crossing
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Run them."""
+        if self.crossing:
+            one, other, first, second = self.layers
+            a = one(x)
+            b = other(x)
+            return first(a) + second(b)
         kept = []
         for position, layer in enumerate(self.layers):
             x = layer(x)
@@ -83,7 +92,8 @@ def fusable_cases(rng: torch.Generator) -> list[Case]:
         # be.
         twice = [pairs[0], pairs[1] + 1] if read_twice else []
         cases.append(Case(label, {"kinds": kinds, "read_twice": twice}))
-    return cases
+    crossing = {"kinds": ["conv", "conv", "relu", "relu"], "read_twice": [], "crossing": True}
+    return [*cases, Case("not the node that stands before", crossing)]
 
 
 def run_fusable(student: Mapping[str, Any], inputs: dict) -> list[str]:
@@ -95,6 +105,8 @@ def run_fusable(student: Mapping[str, Any], inputs: dict) -> list[str]:
 def fusable_oracle(inputs: dict, probe: dict) -> str:
     """Known from the way in which the network was built."""
     kinds, twice = inputs["kinds"], inputs["read_twice"]
+    if inputs.get("crossing"):
+        return in_order(["layers_2", "layers_3"], probe)
     pairs = [i for i in range(1, len(kinds)) if (kinds[i - 1], kinds[i]) == ("conv", "relu")]
     return in_order([f"layers_{i}" for i in pairs if i - 1 not in twice], probe)
 

@@ -121,12 +121,15 @@ def rate_oracle(inputs: dict, probe: dict) -> float:
     return inputs["peak"] * math.cos(math.pi / 2 * (step - warm) / (inputs["steps"] - warm)) ** 2
 
 
+COUNTER = "1.num_batches_tracked"
+
+
 def average_cases(rng: torch.Generator) -> list[Case]:
     """Weights, statistics and the counter of a BatchNorm."""
     pair = []
     for _ in range(2):
-        layers = {"weight": normal(rng, 3, 2), "running_var": normal(rng, 3).abs()}
-        pair.append(layers | {"num_batches_tracked": torch.tensor(between(rng, 1, 10**6))})
+        layers = {"0.weight": normal(rng, 3, 2), "1.running_var": normal(rng, 3).abs()}
+        pair.append(layers | {COUNTER: torch.tensor(between(rng, 1, 10**6))})
     average, current = pair
     return [
         Case(
@@ -159,7 +162,7 @@ def average_oracle(inputs: dict, probe: dict) -> dict:
         for name, old in inputs["average"].items()
         if old.ndim
     }
-    moved["num_batches_tracked"] = current["num_batches_tracked"]
+    moved[COUNTER] = current[COUNTER]
     return {"new average": moved, "both were left alone": True, "all tensors are new": True}
 
 

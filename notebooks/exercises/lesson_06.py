@@ -177,27 +177,27 @@ def tie_cases(rng: torch.Generator) -> list[Case]:
         ("many blocks", 7),
     ):
         steps, values = (
-            [("x", "image", ()), ("stem", "conv", ("x",)), ("stem norm", "same", ("stem",))],
+            [("x", "image", []), ("stem", "conv", ["x"]), ("stem norm", "same", ["stem"])],
             ["stem norm"],
         )
         numbers = torch.randperm(40, generator=rng).tolist()
         for block in range(shortcuts + 1):
             for kind in ("conv", "same", "depthwise", "same", "conv")[2 * between(rng, 0, 1) :]:
-                steps.append((f"layer {numbers.pop()}", kind, (steps[-1][0],)))
+                steps.append((f"layer {numbers.pop()}", kind, [steps[-1][0]]))
             if block < shortcuts:
                 other = values[between(rng, 0, len(values) - 1)]
-                pair = (steps[-1][0], other) if between(rng, 0, 1) else (other, steps[-1][0])
+                pair = [steps[-1][0], other] if between(rng, 0, 1) else [other, steps[-1][0]]
                 steps.append((f"sum {block}", "add", pair))
             values.append(steps[-1][0])
-        steps.append(("classifier", "conv", (steps[-1][0],)))
+        steps.append(("classifier", "conv", [steps[-1][0]]))
         cases.append(Case(label, {"steps": steps}))
     # As an nn.Sequential names it.
-    late = [("input", "image", ()), *((name, "conv", ("input",)) for name in "abcd")]
+    late = [("input", "image", []), *((name, "conv", ["input"]) for name in "abcd")]
     late += [
-        ("ab", "add", ("a", "b")),
-        ("cd", "add", ("c", "d")),
-        ("bc", "add", ("b", "c")),
-        ("end", "conv", ("bc",)),
+        ("ab", "add", ["a", "b"]),
+        ("cd", "add", ["c", "d"]),
+        ("bc", "add", ["b", "c"]),
+        ("end", "conv", ["bc"]),
     ]
     return [*cases, Case("two sums that are tied later", {"steps": late})]
 

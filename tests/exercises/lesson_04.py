@@ -47,6 +47,10 @@ ANSWERS = {
             "m, nodes = dict(graph_module.named_modules()), list(graph_module.graph.nodes)\n"
             "return [b.name for a, b in zip(nodes, nodes[1:]) if a.op == b.op == 'call_module'\n"
             "        and type(m[a.target]) is nn.Conv2d and type(m[b.target]) is nn.ReLU]",
+            "m, nodes = dict(graph_module.named_modules()), list(graph_module.graph.nodes)\n"
+            "return [b.name for a, b in zip(nodes, nodes[1:]) if a.op == b.op == 'call_module'\n"
+            "        and type(m[a.target]) is nn.Conv2d and type(m[b.target]) is nn.ReLU\n"
+            "        and len(a.users) == 1]",
         ],
         "base": ALONE_BEFORE,
     },

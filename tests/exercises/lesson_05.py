@@ -79,6 +79,7 @@ ANSWERS = {
             (".clone()", ""),
             (" + (1 - decay)", " + decay"),
             ("if a.is_floating_point()", "if a.ndim > 1"),
+            ("if a.is_floating_point()", "if n != 'num_batches_tracked'"),
             "return current",
             "return average",
             (

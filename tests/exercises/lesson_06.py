@@ -72,6 +72,7 @@ ANSWERS = {
     "tie_channels": {
         "right": [
             SPREAD,
+            ("for source in inputs if", "for source in (inputs + [])[:] if"),
             ("parent[root(source)] = root(name)", "parent[root(name)] = root(source)"),
         ],
         "wrong": [
