@@ -8,10 +8,11 @@ import pandas as pd
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import nn
+from torch import fx, nn
 
 from helpers import metrics, models, pruning, quantization, training
 from helpers.dataset import Dataset, set_default_normalization
+from helpers.graphs.tracing import Graph
 from helpers.provenance import provenance
 
 CALIBRATION_IMAGES = 1024
@@ -89,7 +90,7 @@ def compress(
         small = pruning.prune(alive, example, ratio=prune_ratio, scope=scope)
         rehearse(small, calibration[:2], recipe, latency_runs)
         if folder:
-            refuse_another_run(folder, stages["dense"], small, finetune_epochs)
+            refuse_another_run(folder, stages["dense"], small, finetune_epochs, recipe)
         finish("dense", stages["dense"])
         finish("pruned", small)
         network = small
@@ -121,8 +122,10 @@ def rehearse(
     metrics.compare_latency({"": nn.Identity()}, images, runs=latency_runs)
 
 
-def refuse_another_run(folder: Path, dense: nn.Module, pruned: nn.Module, epochs: int) -> None:
-    """Refuse a folder with files of another network, or of this one pruned in another way."""
+def refuse_another_run(
+    folder: Path, dense: nn.Module, pruned: nn.Module, epochs: int, recipe: quantization.Recipe
+) -> None:
+    """Refuse a folder with files of another network, or of this one with other settings."""
     held = [stage for stage in STAGES if (folder / f"{stage}.safetensors").exists()]
     same = held == ["dense"] or "pruned" in held
     for stage, network in (("dense", dense), ("pruned", pruned)):
@@ -136,6 +139,10 @@ def refuse_another_run(folder: Path, dense: nn.Module, pruned: nn.Module, epochs
                 ) from error
             now = models.untied_state(network)
             same &= before.keys() == now.keys() and all(torch.equal(now[n], before[n]) for n in now)
+    if "quantized" in held:
+        before, _ = models.read_header(folder / "quantized.safetensors")
+        same &= before.steps[-1]["recipe"] == recipe.as_dict()
+        same &= bool(epochs) == ("fine-tuned" in held)
     if (held and not same) or (not epochs and "fine-tuned" in held):
         raise models.ModelError(
             f"{folder} holds another network, or this one with other settings: choose a new folder"
@@ -147,6 +154,12 @@ def as_saveable(model: nn.Module, dataset: Dataset) -> nn.Module:
 
     To load such a file takes a function that makes the module: `models.load(path, factory=...)`.
     """
+    if isinstance(model, fx.GraphModule) and not isinstance(model, Graph):
+        notes = vars(model).keys() & {"spec", "input_normalization"}
+        twin = copy.deepcopy(model)  # which forgets its notes, as each copy of it would
+        twin = Graph(twin, twin.graph, type(model).__name__)
+        vars(twin).update({name: vars(model)[name] for name in notes})
+        model = twin
     if not models.spec_of(model):
         original = copy.deepcopy(model).eval()
         model = copy.deepcopy(original)

@@ -116,6 +116,12 @@ def test_a_network_that_overflows_excuses_no_other_answer():
     answers = ExpectedAnswers(overflows, (torch.linspace(1, 2, 4)[None],))
     assert answers.difference(overflows) is None
     assert answers.difference(Net(lambda m, x: x * 0)) is not None
+    half = lambda factor: Net(  # noqa: E731
+        lambda m, x: torch.cat([(100 * x).exp() / 1e30 / 1e30, factor * x])
+    )
+    answers = ExpectedAnswers(half(1.0), (torch.linspace(1, 2, 4)[None],))
+    assert answers.difference(half(1.0)) is None
+    assert answers.difference(half(1.5)) is not None
 
 
 def test_random_inputs_like_a_mask_of_infinities_are_numbers():

@@ -1,11 +1,13 @@
 import copy
 import dataclasses
+import functools
 
 import pytest
 import torch
 
-from helpers import models, pipeline, quantization, training
-from helpers.data import load_cifar10
+from helpers import models, pipeline, pruning, quantization, training
+from helpers.data import Normalization, load_cifar10
+from helpers.quantization import Recipe
 from tests.marks import IN_CI
 
 pytestmark = IN_CI
@@ -87,16 +89,23 @@ def test_a_folder_keeps_the_run_that_it_holds(result, tmp_path):
             pipeline.compress(network, few, *how, folder=tmp_path / at, progress=False)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == held
     dense, pruned = made.stages["dense"], made.stages["pruned"]
-    pipeline.refuse_another_run(tmp_path, dense, pruned, epochs=1)  # the same goes on
+    held_by = functools.partial(pipeline.refuse_another_run, epochs=1, recipe=Recipe())
+    held_by(tmp_path, dense, pruned)  # the same goes on
     models.save(dense, tmp_path / "alone" / "dense.safetensors")  # beside a quantized one
     with pytest.raises(models.ModelError, match="holds another network"):
-        pipeline.refuse_another_run(tmp_path / "alone", dense, pruned, epochs=1)
+        held_by(tmp_path / "alone", dense, pruned)
+    models.save(made.stages["quantized"], tmp_path / "quantized.safetensors")
+    models.save(dense, tmp_path / "dense.safetensors")
+    held_by(tmp_path, dense, pruned)
+    for change in ({"recipe": Recipe(weight_bits=4)}, {"epochs": 0}):
+        with pytest.raises(models.ModelError, match="with other settings"):
+            held_by(tmp_path, dense, pruned, **change)
     models.save(other, tmp_path / "dense.safetensors")
     with pytest.raises(models.ModelError, match="holds another network"):
-        pipeline.refuse_another_run(tmp_path, dense, pruned, epochs=1)
+        held_by(tmp_path, dense, pruned)
     (tmp_path / "dense.safetensors").write_bytes(b"half a file")
     with pytest.raises(models.ModelError, match=r"dense.safetensors is damaged .*new folder"):
-        pipeline.refuse_another_run(tmp_path, dense, pruned, epochs=1)
+        held_by(tmp_path, dense, pruned)
 
 
 class Classifier(torch.nn.Sequential):
@@ -111,8 +120,13 @@ def test_a_class_that_does_not_make_the_network_is_refused_when_its_file_is_load
     file = models.save(pipeline.as_saveable(net, cifar), tmp_path / "m.safetensors")
     assert torch.equal(models.load(file, Classifier)(images), net(images))
 
-    graph = pipeline.as_saveable(torch.fx.symbolic_trace(net), cifar)  # its class makes nothing
+    traced = torch.fx.symbolic_trace(net)  # its class makes nothing
+    traced.input_normalization = Normalization((0.1,) * 3, (0.2,) * 3)
+    graph = pipeline.as_saveable(traced, cifar)
     assert torch.equal(graph(images), net(images))
+    copied = copy.deepcopy(pruning.prune(graph, images, ratio=0, scope="all"))
+    assert copied.input_normalization == traced.input_normalization
+    models.save(copied, tmp_path / "graph.safetensors")
 
     def changed():
         net = Classifier()

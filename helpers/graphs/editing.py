@@ -124,9 +124,11 @@ def with_tensors(module: nn.Module, **tensors: torch.Tensor | None) -> nn.Module
         if tensor is not None and not isinstance(tensor, nn.Parameter):
             old = module._parameters.get(name)
             trains = any_trains if old is None else old.requires_grad
-            tensor = nn.Parameter(tensor, requires_grad=trains and tensor.is_floating_point())
+            has_slope = tensor.is_floating_point() or tensor.is_complex()
+            tensor = nn.Parameter(tensor, requires_grad=trains and has_slope)
         # A weight may have been a buffer, and would take the place of the new one in a state dict.
         new._buffers.pop(name, None)
+        new._non_persistent_buffers_set.discard(name)
         new._parameters[name] = tensor
     return new
 

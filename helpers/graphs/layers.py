@@ -54,8 +54,12 @@ def _methods(cls: type) -> frozenset[str]:
 
 
 def output_channels(layer: nn.Module) -> int:
-    """The number of channels or features that a layer computes."""
-    return layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
+    """The number of channels or features that a layer computes. The weight says so: a layer that
+    was cut by hand may still have its old `out_channels`.
+    """
+    if isinstance(layer, TRANSPOSED):
+        return layer.weight.shape[1] * layer.groups
+    return layer.weight.shape[0]
 
 
 def channel_axis(layer: nn.Module, dimensions: int) -> int:

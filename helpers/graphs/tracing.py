@@ -47,7 +47,8 @@ class Graph(fx.GraphModule):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Graph":
         copied = super().__deepcopy__(memo)
-        for name in vars(self).keys() - vars(copied).keys():
+        compiled = {"_compiled_call_impl"}  # it would call the original
+        for name in vars(self).keys() - vars(copied).keys() - compiled:
             setattr(copied, name, vars(self)[name])
         return copied
 
@@ -114,6 +115,10 @@ def _check(model: nn.Module, example_inputs: tuple[Any, ...]) -> None:
     if without_data and not any(tensor.is_meta for tensor in given):
         raise GraphMismatch(
             "tracing", f"{without_data[0]} has no data (device meta), and the inputs have some"
+        )
+    if given[0].device.type == "mps":
+        raise UnsupportedCase(
+            "tracing", "Apple's GPU has no float64, in which folding computes: move all to the CPU"
         )
     taken = RESERVED.intersection((*model._modules, *model._parameters, *model._buffers))
     if taken:

@@ -18,7 +18,7 @@ from torchvision.models.resnet import BasicBlock
 from torchvision.ops import Conv2dNormActivation
 
 from helpers.models.header import ARGUMENTS, ModelError, problem
-from helpers.models.rebuilt import refuse_another_network
+from helpers.models.rebuilt import in_precision_of, refuse_another_network, untied_state
 from helpers.models.spec import Spec, set_spec
 
 # (expansion, channels, blocks, stride) of each stage: torchvision's table, but the second stride is
@@ -120,7 +120,7 @@ def declare_builder(
     Raises:
         ModelError: the builder makes another network; names what differs.
     """
-    twin = build(builder, **arguments)
+    twin = in_precision_of(untied_state(model), build(builder, **arguments))
     refuse_another_network(model, twin, f"what {twin.spec.builder!r} makes")
     model.spec = twin.spec
     return model
@@ -128,7 +128,8 @@ def declare_builder(
 
 def name_of(function: Callable) -> str:
     """How a file names a function or a class."""
-    return f"{function.__module__}:{function.__qualname__}"
+    # A partial has none; of it, as of a lambda, a file keeps no more.
+    return f"{function.__module__}:{getattr(function, '__qualname__', type(function).__name__)}"
 
 
 def one_line(error: Exception) -> str:

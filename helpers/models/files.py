@@ -23,7 +23,12 @@ from helpers.files import write_atomically
 from helpers.graphs.recording import first_names
 from helpers.models.building import OURS, build, name_of, one_line
 from helpers.models.header import Budget, ModelError, checked
-from helpers.models.rebuilt import put_tensors, refuse_another_network, untied_state
+from helpers.models.rebuilt import (
+    in_precision_of,
+    put_tensors,
+    refuse_another_network,
+    untied_state,
+)
 from helpers.models.spec import Spec, replay, spec_of
 
 # Where training scripts put a state dict beside other things.
@@ -119,16 +124,6 @@ def load(path: str | Path, factory: str | Callable[..., nn.Module] | None = None
     if spec.normalization or spec.builder in OURS:
         model.input_normalization = Normalization(*map(tuple, spec.normalization or CIFAR10))
     return model.eval()
-
-
-def in_precision_of(tensors: dict[str, torch.Tensor], model: nn.Module) -> nn.Module:
-    """The model in the one precision of all these tensors: no step records `model.half()`."""
-    dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
-    made = {tensor.dtype for tensor in model.state_dict().values() if tensor.is_floating_point()}
-    if len(dtypes) != 1 or dtypes == made:
-        return model
-    (dtype,) = dtypes  # as `model.half()` does it, complex tensors stay
-    return model._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
 
 
 def structure(

@@ -36,8 +36,9 @@ from helpers.graphs.recording import first_names
 from helpers.models.header import ModelError
 
 MOST_NAMED = 20  # of the tensors that do not fit, in an error
-# What a file says elsewhere.
-NOT_COMPARED = {"spec", "input_normalization", *vars(nn.Module())} - {"training"}
+# What a file says elsewhere, and `compile`, which is no part of a network.
+NOT_COMPARED = {"spec", "input_normalization", "_compiled_call_impl", *vars(nn.Module())}
+NOT_COMPARED -= {"training"}
 # Settings of PyTorch's own layers that change no answer in eval mode.
 OF_TRAINING = {"p", "dropout", "momentum", "inplace"}
 OF_GRAPHS = vars(fx.GraphModule({}, fx.Graph())).keys()
@@ -50,6 +51,16 @@ REMEDY = (
 )
 IMAGE_SIZES = (32, 64, 224)
 Settings = dict[str, dict[str, str]]  # module -> setting -> value
+
+
+def in_precision_of(tensors: dict[str, torch.Tensor], model: nn.Module) -> nn.Module:
+    """The model in the one precision of all these tensors: no step records `model.half()`."""
+    dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    made = {tensor.dtype for tensor in model.state_dict().values() if tensor.is_floating_point()}
+    if len(dtypes) != 1 or dtypes == made:
+        return model
+    (dtype,) = dtypes  # as `model.half()` does it, complex tensors stay
+    return model._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
 
 
 def refuse_another_network(model: nn.Module, twin: nn.Module, maker: str) -> None:
@@ -233,7 +244,8 @@ def _examples(network: nn.Module) -> Iterator[tuple[torch.Tensor, ...]]:
         first = step.get("shapes", [None])[0]
         if isinstance(first, list) and str in map(type, first):  # sizes and dtype of one tensor
             shapes.insert(0, first[:-1])
-    weight = next((p for p in network.parameters() if p.dim() in (2, 4)), torch.empty(0, 3, 0, 0))
+    filters = [p for p in network.parameters() if p.dim() in (2, 4) and p.dtype in TOLERANCE]
+    weight = next(iter(filters), torch.empty(0, 3, 0, 0))
     sides = [()] if weight.dim() == 2 else [(size, size) for size in IMAGE_SIZES]
     parameters = inspect.signature(network.forward).parameters.values()
     wanted = [p for p in parameters if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD]

@@ -79,8 +79,9 @@ def record(new: nn.Module, source: nn.Module, step: str, **arguments: Any) -> nn
         new.input_normalization = source.input_normalization
     spec = spec_of(source)
     if spec is not None:
-        entry = json.loads(json.dumps({"step": step} | arguments))
-        new.spec = replace(spec, steps=(*spec.steps, entry))
+        with suppress(TypeError):  # an argument that no file can hold: then `new` has none either
+            entry = json.loads(json.dumps({"step": step} | arguments))
+            new.spec = replace(spec, steps=(*spec.steps, entry))
     return new
 
 

@@ -250,7 +250,7 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
         return
     source = node.args[0]
     axis = node.args[1] if len(node.args) == 2 else None  # for getattr: the attribute's name
-    if name == "shape":
+    if name == "shape" and _may_be_tensor(source):
         editor.retarget(node, "call_method", "size", (source,), {})
     elif name in ("dim", "ndim"):
         tensor = editor.tensor(source)
@@ -269,7 +269,14 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
 def _is_whole_size(node: fx.Node) -> bool:
     """Whether a node is x.size(), without an axis."""
     is_size = node.op == "call_method" and node.target == "size"
-    return is_size and len(node.args) == 1 and not node.kwargs
+    return is_size and len(node.args) == 1 and not node.kwargs and _may_be_tensor(node.args[0])
+
+
+def _may_be_tensor(node: fx.Node) -> bool:
+    """Not an object that the network gets, with a `shape` of its own; without shapes nothing is
+    known.
+    """
+    return isinstance(node.meta.get("val", torch.empty(0)), torch.Tensor)
 
 
 def _simplify_size_of_axis(node: fx.Node, source: fx.Node, axis: int, editor: Editor) -> None:

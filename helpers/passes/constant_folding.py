@@ -37,7 +37,8 @@ class ConstantFolding(Pass):
         tensors = [editor.tensor(source) for source in sources]
         if 0 < sum(tensor.numel() for tensor in tensors) < value.numel():
             raise Declined(f"with its {value.numel()} numbers the network would be larger")
-        if value.is_floating_point() and any(tensor.requires_grad for tensor in tensors):
+        has_slope = value.is_floating_point() or value.is_complex()
+        if has_slope and any(tensor.requires_grad for tensor in tensors):
             value = nn.Parameter(value)  # a parameter was trained, so what replaces it is, too
         editor.replace(node, editor.put_tensor(value, before=node))
         return f"computed once: {tuple(value.shape)} {value.dtype}"

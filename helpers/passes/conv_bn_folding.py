@@ -101,7 +101,7 @@ def _along_output_axis(layer: nn.Module, factor: torch.Tensor) -> torch.Tensor:
     if type(layer) not in TRANSPOSED:
         return factor.reshape(-1, 1, *ones)
     per_group = factor.reshape(layer.groups, -1, *ones)
-    return per_group.repeat_interleave(layer.in_channels // layer.groups, 0)
+    return per_group.repeat_interleave(layer.weight.shape[0] // layer.groups, 0)
 
 
 def norm_as_affine(norm: nn.Module) -> tuple[PerChannel, PerChannel]:

@@ -33,7 +33,15 @@ IDENTITY_MODULES = (
     nn.FeatureAlphaDropout,
 )
 # Where `training` stands among the arguments.
-DROPOUTS = {F.dropout: 2, stochastic_depth: 3}
+DROPOUTS = {
+    stochastic_depth: 3,
+    F.dropout: 2,
+    F.dropout1d: 2,
+    F.dropout2d: 2,
+    F.dropout3d: 2,
+    F.alpha_dropout: 2,
+    F.feature_alpha_dropout: 2,
+}
 # The number that changes nothing, and the positions at which it may stand.
 NEUTRAL = {
     operator.add: (0, (1, 0)),
@@ -91,7 +99,7 @@ def _returned_input(node: fx.Node) -> Any:
     if node.op == "call_module":
         returns_input = _returns_its_input(called_module(node))
     elif node.target in DROPOUTS:
-        returns_input = setting(node, DROPOUTS[node.target], "training", True) is False
+        returns_input = setting(node, DROPOUTS[node.target], "training", None) is False
     else:
         amounts = node.args[1] if node.target is F.pad else None
         returns_input = isinstance(amounts, (list, tuple)) and not any(amounts)
@@ -150,5 +158,6 @@ def _drop_unread(graph_module: fx.GraphModule, outcome: Outcome) -> None:
                 if full_name in needed:
                     continue
                 del table[name]
+                module._non_persistent_buffers_set.discard(name)
                 if table is not module._modules:
                     outcome.change(full_name, "nothing read it")

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
+from torch.nn.modules.utils import _pair
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
@@ -142,13 +143,16 @@ class FusedLayer(nn.Module):
             result = function(result, *self.activation.scalars)
         return result
 
-    def why_no_kernel(self, x: Tensor, other: Tensor | None = None) -> str | None:
-        """Why no kernel can run on such inputs; None when one can."""
+    def why_no_kernel(
+        self, x: Tensor, other: Tensor | None = None, device: str | None = None
+    ) -> str | None:
+        """Why no kernel can run on such inputs, or could on this device; None when one can."""
         if not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
             return (
                 "this build of PyTorch has no oneDNN, or it is switched off (torch.backends.mkldnn)"
             )
-        form = x.dtype, self.weight.dtype, self.weight.device.type, x.dim()
+        device = device or self.weight.device.type
+        form = x.dtype, self.weight.dtype, device, x.dim()
         if form != (torch.float32, torch.float32, "cpu", 4):
             return (
                 "the kernels need float32 images and weights on a CPU, with 4 dimensions,"
@@ -206,6 +210,7 @@ def _needs_composition(x: Tensor, weight: Tensor, *others: Tensor | None) -> boo
         or torch.is_autocast_enabled("cpu")
         or counts_operations()
         or torch.autograd.forward_ad._current_level >= 0  # forward-mode derivatives are wanted
+        or torch._C._functorch.peek_interpreter_stack() is not None  # vmap, and others like it
         or weight.is_inference()  # such a tensor does not count its changes
         or (
             torch.is_grad_enabled()
@@ -229,4 +234,4 @@ def _geometry(layer: nn.Module) -> tuple[Any, ...]:
     sides = padding_of(layer)[::-1]
     if sides[::2] != sides[1::2]:
         raise Declined("it pads left and right by different amounts ('same' with an even kernel)")
-    return layer.stride, tuple(sides[::2]), layer.dilation, layer.groups
+    return _pair(layer.stride), tuple(sides[::2]), _pair(layer.dilation), layer.groups

@@ -76,7 +76,8 @@ def _activate(match: Match, layer: fx.Node) -> str:
 
 def _alone(match: Match, layer: fx.Node) -> str:
     fused = _fused(layer)
-    reason = fused.why_no_kernel(_value(layer.args[0]))
+    # As on the CPU, so that the structure does not depend on where the network is.
+    reason = fused.why_no_kernel(_value(layer.args[0]), device="cpu")
     if reason is not None:
         raise Declined(reason)
     match.editor.swap_module(layer, fused)
@@ -122,7 +123,7 @@ class Contiguity(Pass):
     def run(self, graph_module: fx.GraphModule) -> Outcome:
         """Follow channels_last from each fused convolution to the first reader that may notice."""
         outcome = Outcome()
-        if _is_channels_last(graph_module):
+        if is_channels_last(graph_module):
             return outcome
         reordered: set[fx.Node] = set()
         for node in list(graph_module.graph.nodes):
@@ -153,7 +154,7 @@ def _make_contiguous(node: fx.Node) -> None:
     node.replace_all_uses_with(contiguous, delete_user_cb=lambda user: user is not contiguous)
 
 
-def _is_channels_last(graph_module: fx.GraphModule) -> bool:
+def is_channels_last(graph_module: fx.GraphModule) -> bool:
     """Whether the images or filters of the network come in channels_last memory already."""
     inputs = [node.meta.get("val") for node in graph_module.graph.find_nodes(op="placeholder")]
     layers = [part for part in graph_module.modules() if isinstance(part, FusedLayer)]

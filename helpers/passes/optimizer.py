@@ -11,7 +11,9 @@ from helpers import models
 from helpers.equivalence import ExpectedAnswers
 from helpers.graphs.errors import CheckFailed, PassError, WrongAnswer
 from helpers.graphs.operations import operation
+from helpers.graphs.recording import tensors_in
 from helpers.graphs.tracing import ROUTES, as_tuple, trace
+from helpers.passes.fusion import is_channels_last
 from helpers.passes.passer import FOLD, INFERENCE, Check, Passer, Report, look_up
 
 # The level "fold" runs its passes until a round changes nothing; the level "inference" does that,
@@ -88,7 +90,7 @@ def optimize(
         step="optimize",
         level=level,
         route=report.route,
-        shapes=_described(inputs),
+        shapes=_described(inputs, level == "inference" and is_channels_last(graph_module)),
     )
     return graph_module, report
 
@@ -160,18 +162,21 @@ def replay(model: nn.Module, level: str, route: str, shapes: list[list[Any]]) ->
     try:
         return optimize(model.eval(), inputs, level, route, verify=False)[0]
     except PassError:  # perhaps it was optimised after model.half(), and the fresh one is float32
-        own = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-        inputs = tree_map_only(
-            torch.Tensor, lambda x: x.to(own) if x.is_floating_point() else x, inputs
-        )
+        used = [x.dtype for x in tensors_in(inputs) if x.is_floating_point()]
+        if not used:
+            raise
+        model._apply(lambda tensor: tensor.to(used[0]) if tensor.is_floating_point() else tensor)
         return optimize(model, inputs, level, route, verify=False)[0]
 
 
-def _described(inputs: Any) -> Any:
-    """Inputs as plain JSON: a tensor by its sizes and dtype, anything else by itself."""
-    return tree_map_only(
-        torch.Tensor, lambda x: [*x.shape, str(x.dtype).removeprefix("torch.")], list(inputs)
-    )
+def _described(inputs: Any, channels_last: bool) -> Any:
+    """Inputs as plain JSON: a tensor by its sizes, dtype and order, anything else by itself."""
+
+    def described(x: torch.Tensor) -> list[Any]:
+        order = " channels_last" * (channels_last and x.dim() == 4)
+        return [*x.shape, str(x.dtype).removeprefix("torch.") + order]
+
+    return tree_map_only(torch.Tensor, described, list(inputs))
 
 
 def _zeros(described: Any) -> Any:
@@ -182,5 +187,7 @@ def _zeros(described: Any) -> Any:
         return described
     *sizes, dtype = described or [None]
     if isinstance(dtype, str) and all(isinstance(size, int) for size in sizes):
-        return torch.zeros(sizes, dtype=getattr(torch, dtype))
+        dtype, _, order = dtype.partition(" ")
+        zeros = torch.zeros(sizes, dtype=getattr(torch, dtype))
+        return zeros.contiguous(memory_format=getattr(torch, order or "contiguous_format"))
     return [_zeros(part) for part in described]

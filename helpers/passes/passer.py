@@ -234,6 +234,7 @@ def _snapshot(graph_module: fx.GraphModule) -> Callable[[], None]:
     for module in graph_module.modules():
         for table in (module._modules, module._parameters, module._buffers):
             tables.append((table, dict(table)))
+        tables.append((module._non_persistent_buffers_set, {*module._non_persistent_buffers_set}))
 
     def restore() -> None:
         for table, contents in tables:

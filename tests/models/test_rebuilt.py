@@ -209,7 +209,18 @@ HARMLESS = {
     "an address on Windows": lambda net: setattr(net, "thing", OnWindows()),
     "channels_last": lambda net: net.to(memory_format=torch.channels_last),
     "half": lambda net: net.half(),
+    "compiled in place": lambda net: net.compile(backend="eager"),
+    "a matrix of whole numbers": lambda net: net,
 }
+
+
+class Indexed(Counting):
+    """Its first matrix is a table of places."""
+
+    def __init__(self):
+        super().__init__()
+        places = nn.Parameter(torch.arange(16).view(4, 4), requires_grad=False)
+        self._parameters = {"places": places} | self._parameters
 
 
 def assert_saved(model, path):
@@ -223,9 +234,17 @@ def assert_saved(model, path):
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_makes_no_difference_is_saved(name, tmp_path):
-    net = models.build(Counting).eval()
+    net = models.build(Indexed if "matrix" in name else Counting).eval()
     HARMLESS[name](net)
     assert_saved(net, models.save(net, tmp_path / "m.safetensors"))
+
+
+def test_a_network_in_half_can_be_declared_and_a_partial_makes_one(tmp_path):
+    net = models.declare_builder(Counting().half().eval(), Counting)
+    assert_saved(net, models.save(net, tmp_path / "m.safetensors"))
+    make = functools.partial(nn.Linear, 3, 2)
+    again = models.load(models.save(models.build(make), tmp_path / "p.safetensors"), factory=make)
+    assert isinstance(again, nn.Linear)
 
 
 class Turning(nn.Module):
@@ -250,7 +269,7 @@ def test_an_int8_network_is_saved_in_each_mode(tmp_path):
     x = torch.randn(2, 3, 8, 8)
     net = models.build(network).eval()
     quantized = quantization.quantize(net, torch.randn(8, 3, 8, 8))
-    for mode in quantization.MODES:
+    for mode in (*quantization.MODES, "integer", "simulated"):
         quantized.mode = mode
         quantized(x)  # which keeps what it has prepared
         assert_saved(quantized, models.save(quantized, tmp_path / "m.safetensors"))
@@ -417,6 +436,10 @@ def test_a_copied_graph_is_saved_and_fed_like_the_graph(route, tmp_path):
     assert copied.input_normalization == net.input_normalization
     file = models.save(copied, tmp_path / "m.safetensors")
     assert torch.equal(models.load(file, network)(x), folded(x))
+    folded.compile(backend="eager")  # which is bound to this one
+    copied = copy.deepcopy(folded)
+    next(copied.parameters()).data.zero_()
+    assert not torch.equal(copied(x), folded(x))
 
 
 def emptied(widths):

@@ -183,6 +183,8 @@ GOES = {
     "Identity": lambda m, x: m.identity(x),
     "Dropout2d": lambda m, x: m.drop(x),
     "stochastic depth": lambda m, x: m.depth(x),
+    "dropout of channels, as a function": lambda m, x: F.dropout2d(x, 0.5, m.training),
+    "alpha dropout, as a function": lambda m, x: F.alpha_dropout(x, 0.5, False),
     "pad by nothing": lambda m, x: F.pad(x, (0, 0)),
 }
 STAYS = {

@@ -413,6 +413,43 @@ def test_mobilenet_runs_on_kernels_throughout_and_comes_back_fused(route, batch,
 IMAGE = torch.randn(2, 3, 6, 6)
 
 
+def flattened():
+    """Its map is flattened, which depends on the order in memory."""
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4))
+
+
+@pytest.mark.parametrize("how", ["images in channels_last", "filters in channels_last", "bfloat16"])
+def test_what_was_optimised_for_another_order_or_dtype_can_be_saved(how, tmp_path):
+    model, x = models.build(flattened).eval(), torch.randn(2, 3, 8, 8)
+    if how.startswith("images"):
+        x = x.contiguous(memory_format=torch.channels_last)
+    elif how.startswith("filters"):
+        model.to(memory_format=torch.channels_last)
+    else:
+        model, x = model.bfloat16(), x.bfloat16()
+    fast, _ = optimize(model, x, level="inference")
+    again = models.load(models.save(fast, tmp_path / "m.safetensors"), factory=flattened)
+    assert fast.code == again.code and torch.equal(fast(x), again(x))
+
+
+def test_a_stride_may_be_a_number_and_many_networks_may_run_at_once():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=2), nn.ReLU()).eval()
+    x = torch.randn(2, 3, 8, 8)
+    model[0].stride = model[0].dilation = 2
+    fused_one, _ = optimize(model, x, level="inference")
+    assert isinstance(fused_one.get_submodule("0"), FusedLayer)
+    torch.testing.assert_close(fused_one(x), model(x))
+    weights = torch.stack([model[0].weight, 2 * model[0].weight]).detach()
+
+    def with_weight(network, weight):
+        return torch.func.functional_call(network, {"0.weight": weight}, (x,))
+
+    with torch.no_grad():
+        found = torch.func.vmap(lambda weight: with_weight(fused_one, weight))(weights)
+        expected = torch.stack([with_weight(model, weight) for weight in weights])
+    torch.testing.assert_close(found, expected)
+
+
 def written(name, *arguments):
     """A view by this method, written into before the convolution's result is read."""
 

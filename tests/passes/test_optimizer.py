@@ -297,6 +297,10 @@ RIGHT = {
         lambda m, x: m.conv(x.float() / 9).argmax(1),
         torch.randint(0, 255, (2, 3, 6, 6)),
     ),
+    "whole numbers that nearly tie": (
+        lambda m, x: torch.stack([y := m.bn(m.conv(x)), y + 1e-7 * y.flip(2)], 1).argmax(1),
+        torch.randn(2, 3, 64, 64),
+    ),
     "several results": (lambda m, x: {"a": m.bn(m.conv(x)), "b": (x.shape[1], None, x > 0)}, X),
     "an input that is written to": (lambda m, x: m.bn(m.conv(x.add_(1))), X),
     "another result in each call": (counting, X),
