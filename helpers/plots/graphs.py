@@ -42,7 +42,12 @@ MIN_ROWS = 20  # up to here a graph stays in one column
 STYLES = {
     SAME: {"facecolor": "#eef1f5", "edgecolor": "#7a8594", "linewidth": 0.8},
     MADE: {"facecolor": "#c9ecd2", "edgecolor": "#0b6b3a", "linewidth": 2.4},
-    CHANGED: {"facecolor": "#fde7b0", "edgecolor": "#9a5b00", "linewidth": 2.4},
+    CHANGED: {
+        "facecolor": "#fde7b0",
+        "edgecolor": "#9a5b00",
+        "linewidth": 2.4,
+        "linestyle": (0, (6, 1.5, 1, 1.5)),
+    },
     REMOVED: {
         "facecolor": "#f8d3d0",
         "edgecolor": "#a3201b",
@@ -60,7 +65,7 @@ class Box:
         what: the operation in a few characters.
         shape, dtype: those of its result.
         inputs: the names of its operands.
-        weights: a digest of its tensors and numbers.
+        weights: a digest of its tensors, and its settings and numbers.
     """
 
     name: str
@@ -116,6 +121,7 @@ def _box(graph_module: fx.GraphModule, node: fx.Node) -> Box:
         source = node.args[0]
     value = source.meta.get("val", source.meta.get("tensor_meta"))
     what = "input" if node.op == "placeholder" else node.op
+    settings = ""
     tensors = []
     if node.op == "get_attr":
         what = f"constant {node.target}"
@@ -124,13 +130,14 @@ def _box(graph_module: fx.GraphModule, node: fx.Node) -> Box:
     elif node.op == "call_module":
         module = graph_module.get_submodule(node.target)
         what = _layer(module)
+        settings = module.extra_repr()
         tensors = module.state_dict().values()
     elif node.op.startswith("call"):
         what = " ".join([target_name(node.target), *_literals(node)])
     stored = [t for t in tensors if isinstance(t, torch.Tensor) and not t.is_meta]
     weights = digest(t if t.layout == torch.strided else t.to_dense() for t in stored)
     # Lists of numbers, too: axes and strides.
-    weights += str(fx.node.map_arg((node.args, node.kwargs), lambda _: None))
+    weights += settings + str(fx.node.map_arg((node.args, node.kwargs), lambda _: None))
     return Box(
         node.name,
         node.op,

@@ -81,6 +81,8 @@ def test_colours_differ_in_greyscale_and_what_they_tell_line_and_marker_tell_too
     for what in ("color", "linestyle", "marker"):
         assert len({str(look[what]) for look in looks}) == 5
     assert len({plots.bar(n)["hatch"] for n in range(5)}) == 5
+    boxes = [(str(look.get("linestyle", "-")), look["linewidth"]) for look in STYLES.values()]
+    assert len({*boxes}) == len(STYLES)
 
 
 def test_show_needs_and_displays_alternative_text_and_keeps_png_and_svg(tmp_path, monkeypatch):
@@ -148,6 +150,8 @@ def test_before_and_after_are_compared_and_coloured_by_what_the_pass_did():
     }
     assert came == {"input_1": SAME, "_0": CHANGED, "_2": SAME, "_3": SAME, "output": SAME}
     assert compare(before[:3], before)[1]["_3"] == MADE
+    pools = [outline(trace(nn.Sequential(nn.MaxPool2d(n, 1)).eval(), X)) for n in (3, 2)]
+    assert compare(*pools)[1]["_0"] == CHANGED  # its settings alone
     flipped = copy.deepcopy(BLOCK)
     flipped[0].weight.data.neg_()
     assert compare(before, outline(trace(flipped, X)))[1]["_0"] == CHANGED

@@ -101,6 +101,13 @@ def test_colours_follow_the_page(play):
                 "[data-dark]", state=("attached" if value == dark else "detached")
             )
         page.evaluate(f"document.documentElement.removeAttribute('{attribute}')")
+    for kind in ("vscode-high-contrast", "vscode-high-contrast-light"):
+        page.evaluate(f"document.body.dataset.vscodeThemeKind = '{kind}'")
+        state = "detached" if kind.endswith("light") else "attached"
+        page.wait_for_selector("[data-dark]", state=state)
+    page.evaluate("delete document.body.dataset.vscodeThemeKind")
+    page.evaluate("document.body.style.background = 'oklch(0.985 0.001 106.4)'")
+    page.wait_for_selector("[data-dark]", state="detached")
     page.evaluate("document.body.dataset.jpThemeLight = 'false'")
     page.wait_for_selector("[data-dark]")
     assert page.evaluate(ink).startswith("rgb(163")  # the muted ink of a dark page

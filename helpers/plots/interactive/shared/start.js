@@ -10,13 +10,13 @@ function isDark(root) {
       body.dataset.vscodeThemeKind,
       html.classList.contains("dark") && "dark",
     ].find(Boolean) ?? "";
-  if (/^(true|light|vscode-light)$/.test(told)) return false;
-  if (/^(false|dark|vscode-dark)$/.test(told)) return true;
+  if (/^(true|light|vscode-(high-contrast-)?light)$/.test(told)) return false;
+  if (/^(false|dark|vscode-dark|vscode-high-contrast)$/.test(told)) return true;
   for (let node = root; node; node = node.parentElement) {
-    const [r, g, b, a = 1] = getComputedStyle(node)
-      .backgroundColor.match(/[\d.]+/g)
-      .map(Number);
-    if (a > 0) return r + g + b < 382;
+    const colour = getComputedStyle(node).backgroundColor;
+    if (!colour.startsWith("rgb")) continue; // oklch(...) and others count otherwise
+    const [r, g, b, a = 1] = colour.match(/[\d.]+/g).map(Number);
+    if (a > 0.5) return r + g + b < 382;
   }
   const scheme = getComputedStyle(root).colorScheme;
   return scheme.includes("dark") && matchMedia("(prefers-color-scheme: dark)").matches;
