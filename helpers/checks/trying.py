@@ -1,5 +1,6 @@
 """One try at an exercise: on which input it fails, and why, in terms of the learner's own lines."""
 
+import functools
 import inspect
 import linecache
 import re
@@ -10,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -18,6 +20,7 @@ from helpers.checks.specification import Case, Item, Tree, copy_tree
 
 SHOWN_NUMBERS = 12  # of a tensor
 SHOWN_CHARACTERS = 80  # of one input
+NOTHING_RETURNED = "Your function returned None: is a return missing?"
 DECIMAL = re.compile(r"(?<![\w.])\d+\.\d+(e-?\d+)?(?![\w.])")  # unless part of a name
 
 
@@ -64,12 +67,20 @@ def failure_on(item: Item, function: Callable, case: Case) -> Failure | None:
                 f"It is called with the arguments {names}, but yours takes {takes}: keep the"
                 " exercise's names."
             )
-    where = f"{case.label}{in_words(case.inputs)}"
+    said = all(str(value) in case.label for value in case.inputs.values())
+    where = case.label + ("" if said else in_words(case.inputs))
     expected = item.oracle(case.inputs, case.probe)
     given = copy_tree(case.inputs)
+    returned: list[Any] = []  # what the function gave back last
+
+    @functools.wraps(function)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        returned[:] = [function(*args, **kwargs)]
+        return returned[0]
+
     try:
         with time_limit(item.seconds):
-            answer = copy_tree(item.answer({item.function: function}, given))
+            answer = copy_tree(item.answer({item.function: watched}, given))
     except OutOfTime:
         return Failure(f"{where}: stopped after {item.seconds:g} seconds. Does a loop never end?")
     except (Exception, SystemExit) as problem:  # `sys.exit()` would end the cell without a word
@@ -77,7 +88,11 @@ def failure_on(item: Item, function: Callable, case: Case) -> Failure | None:
             raise
         raised = f"{type(problem).__name__}: {problem}"
         message = f"{where}: {raised}{place(problem, function)}"
+        if returned and returned[0] is None and "NoneType" in raised:
+            message += f". {NOTHING_RETURNED}"
         return Failure(message, case, {"raised": raised})
+    if answer is None and expected is not None:
+        return Failure(f"{where}: the answer is None. {NOTHING_RETURNED}")
     try:
         observed = item.view(answer, case.probe) if item.view else answer
         verdict = item.compare(case, expected, observed)

@@ -344,7 +344,8 @@ ITEMS = (
         minutes=10,
         dots=2,
         nudge="Where in the padded image does the window of output (i, j) begin?",
-        hint="Pad first; output (i, j) begins at row i * stride and column j * stride. Add b once.",
+        hint="F.pad(x, (padding,) * 4) puts zeros on all four sides. Then output (i, j) begins at "
+        "row i * stride and column j * stride. Add b once.",
         mistakes=(
             Mistake(
                 "Your window moves by one pixel each time. How far apart are two neighbouring "

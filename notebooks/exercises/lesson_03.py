@@ -122,6 +122,8 @@ class Net(nn.Module):
             y = self.norm(y)
         if self.way == "a method called norm":
             return self.norm(x) / y.norm()
+        if self.way == "bias used elsewhere":
+            return self.norm(y) * self.conv.bias.abs().mean()
         return self.norm(y) * (
             self.conv.weight.abs().mean() if self.way == "weight used elsewhere" else 1.0
         )
@@ -135,6 +137,7 @@ WAYS = (
         "convolution called twice",
         "normalised twice",
         "weight used elsewhere",
+        "bias used elsewhere",
         "transposed",
         "no stored statistics",
     ),
@@ -319,8 +322,8 @@ ITEMS = (
         dots=3,
         nudge="Look at the name of the case: it says what the network does with its two layers.",
         hint="Work on copy.deepcopy(model). Fold only if both nodes call a module, the "
-        "convolution's node has one user, its target is called once, no get_attr reads its weight, "
-        "the norm is in eval mode with statistics, and neither has hooks.",
+        "convolution's node has one user, its target is called once, no get_attr reads its weight "
+        "or bias, the norm is in eval mode with statistics, and neither has hooks.",
         mistakes=(
             Mistake(
                 "Something else reads the output of the convolution as well, and would now get "
@@ -341,8 +344,8 @@ ITEMS = (
                 right="weight_read or hooked:",
             ),
             Mistake(
-                "The network also reads the weight of the convolution, in a get_attr node. "
-                "Folding would change what it reads.",
+                "The network also reads the weight or the bias of the convolution, in a get_attr "
+                "node. Folding would change what it reads.",
                 wrong="",
                 right="weight_read or ",
             ),

@@ -25,7 +25,9 @@ def intensity_cases(rng: torch.Generator) -> list[Case]:
         c_out, groups = (c_in, c_in) if depthwise else (4 * between(rng, 10, 19), 1)
         inputs = {"c_in": c_in, "c_out": c_out, "side": side, "kernel": kernel, "groups": groups}
         cases.append(Case(f"a {label} convolution", inputs))
-    return cases
+    sizes = {"c_in": 4 * between(rng, 2, 9), "c_out": 4 * between(rng, 10, 19)}
+    sizes |= {"side": between(rng, 5, 30), "kernel": 3, "groups": 2}
+    return [*cases, Case("a convolution in two groups", sizes)]
 
 
 def intensity_oracle(inputs: dict, probe: dict) -> float:
@@ -139,7 +141,8 @@ ITEMS = (
                 right="4 * (c_in",
             ),
             Mistake(
-                "You leave out groups. A filter reads only the input channels of its own group.",
+                "You leave out groups. An output channel reads only the input channels of its own "
+                "group.",
                 wrong="c_in",
                 right="(c_in // groups)",
             ),

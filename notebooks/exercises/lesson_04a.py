@@ -122,10 +122,13 @@ def match_cases(rng: torch.Generator) -> list[Case]:
             [("neg", (0,)), ("neg", (0, 2)), ("neg", (3,)), ("abs", (0,))],
         ),
     }
-    return [
+    cases = [
         Case(f"{label}, pattern {spelled(pattern)}", {"pattern": pattern, "calls": calls})
         for label, (pattern, calls) in graphs.items()
     ]
+    swapped = {"pattern": ["add", "x", ["sub", "x", "y"]], "commutative": ["sub"]}
+    swapped["calls"] = [("sub", (0, 1)), ("sub", (1, 0)), ("add", (0, 2)), ("add", (2, 0))]
+    return [*cases, Case("commutative=(operator.sub,), and a sum in one order", swapped)]
 
 
 def spelled(pattern: list | str) -> str:
@@ -151,11 +154,16 @@ def run_match(student: Mapping[str, Any], inputs: dict) -> dict:
     """Try the pattern at each node; something may be bound beforehand, and must stay as it is."""
     found = {}
     nodes = list(expression(inputs).nodes)[:-1]
+    given_by_name = {}
+    if "commutative" in inputs:
+        operations = tuple(getattr(operator, name) for name in inputs["commutative"])
+        given_by_name = {"commutative": operations}
     for node in nodes:
         for bound in ({}, {"x": nodes[0]}):
             given = dict(bound)
             solutions = [
-                dict(one) for one in student["match"](named(inputs["pattern"]), node, given)
+                dict(one)
+                for one in student["match"](named(inputs["pattern"]), node, given, **given_by_name)
             ]
             if given != bound:
                 raise ValueError("bound has changed: work on a copy of it")
@@ -174,7 +182,8 @@ def match_oracle(inputs: dict, probe: dict) -> dict:
             return given[pattern] is node
         if node.target is not getattr(operator, pattern[0]) or len(node.args) != len(pattern) - 1:
             return False
-        orders = permutations(node.args) if pattern[0] in ("add", "mul") else [node.args]
+        either = pattern[0] in inputs.get("commutative", ("add", "mul"))
+        orders = permutations(node.args) if either else [node.args]
         return any(all(map(fits, pattern[1:], order, [given] * len(order))) for order in orders)
 
     found = {}

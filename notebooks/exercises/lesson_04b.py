@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from exercise_inputs import between
 from torch import fx, nn
+from torch.nn import functional as F
 
 from helpers.checks.specification import Case, Item, Mistake
 
@@ -35,11 +36,15 @@ def sparsity_cases(rng: torch.Generator) -> list[Case]:
             rows, 4 * fours
         )
         cases.append(Case(label, {"weight": weight}))
-    return cases
+    tied = torch.tensor([[9.0, 9.0, -4.0, 9.0, 5.0, -5.0, 8.0, 4.0]])
+    return [*cases, Case("equal magnitudes", {"weight": tied}, {"tied": tied})]
 
 
 def sparsity_oracle(inputs: dict, probe: dict) -> dict:
-    """Four numbers at a time, sorted by magnitude."""
+    """Four numbers at a time, sorted by magnitude; of equal ones any may stay, but two of four."""
+    if probe:
+        largest = probe["tied"].reshape(-1, 4).abs().sort(1).values[:, 2:]
+        return {"sparse": F.pad(largest, (2, 0)), "kept": largest}
     sparse, places = [], []
     numbers = inputs["weight"].flatten().tolist()
     for start in range(0, len(numbers), 4):
@@ -56,6 +61,10 @@ def sparsity_oracle(inputs: dict, probe: dict) -> dict:
 def sparsity_view(answer: list, probe: dict) -> dict:
     """Both parts by name."""
     sparse, kept = answer
+    if probe:
+        fours = sparse.reshape(-1, 4).abs()
+        kept = fours.gather(1, kept.long()).sort(1).values
+        return {"sparse": fours.sort(1).values, "kept": kept}
     return {"sparse": sparse, "kept": kept.long()}
 
 
@@ -76,10 +85,15 @@ def permute_cases(rng: torch.Generator) -> list[Case]:
         "three read the first": ([(0, FORTH), (1, BACK), (1, OTHER), (1, FORTH)], [2, 3, 4]),
         "one that moves nothing": ([(0, (0, 1, 2, 3)), (1, None), (2, OTHER)], [3]),
         "axes counted from the end": ([(0, (0, -1, 1, 2)), (1, (0, 2, 3, -3)), (2, None)], [3]),
+        "a pair on three axes": ([(0, (2, 0, -2)), (1, (1, 2, 0)), (2, None)], [3]),
+        "a single one on three axes": ([(0, (2, -3, 1)), (1, None)], [2]),
     }
     x = torch.randn(2, 3, 4, 5, generator=rng)
     return [
-        Case(f"{label}: {spelled(calls)}", {"calls": calls, "returned": returned, "x": x})
+        Case(
+            f"{label}: {spelled(calls)}",
+            {"calls": calls, "returned": returned, "x": x[0] if "three axes" in label else x},
+        )
         for label, (calls, returned) in steps.items()
     ]
 
@@ -115,7 +129,8 @@ def merge_oracle(inputs: dict, probe: dict) -> dict:
     """Every value as it was; a permutation is needed if it moves something and anything but a
     permutation reads it.
     """
-    values, moved, needed = [inputs["x"]], [(0, 1, 2, 3)], set(inputs["returned"])
+    values, needed = [inputs["x"]], set(inputs["returned"])
+    moved = [tuple(range(inputs["x"].dim()))]
     for source, order in inputs["calls"]:
         values.append(values[source].permute(order) if order else values[source].relu())
         moved.append(tuple(moved[source][axis] for axis in order) if order else moved[0])
@@ -147,7 +162,8 @@ ITEMS = (
                 right="fours.abs()",
             ),
             Mistake(
-                "The places come in order of size. Sort them, so that they ascend in each row.",
+                "The indices come in order of magnitude. Sort them, so that they ascend in each "
+                "row.",
                 wrong="",
                 right=".sort(1).values",
             ),

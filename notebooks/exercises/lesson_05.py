@@ -129,6 +129,8 @@ def average_cases(rng: torch.Generator) -> list[Case]:
     pair = []
     for _ in range(2):
         layers = {"0.weight": normal(rng, 3, 2), "1.running_var": normal(rng, 3).abs()}
+        layers = {name: tensor.float() for name, tensor in layers.items()}
+        layers["2.scale"] = normal(rng, 1)[0].float()
         pair.append(layers | {COUNTER: torch.tensor(between(rng, 1, 10**6))})
     average, current = pair
     return [
@@ -160,7 +162,7 @@ def average_oracle(inputs: dict, probe: dict) -> dict:
     moved = {
         name: old + part * (current[name] - old)
         for name, old in inputs["average"].items()
-        if old.ndim
+        if old.is_floating_point()
     }
     moved[COUNTER] = current[COUNTER]
     return {"new average": moved, "both were left alone": True, "all tensors are new": True}
@@ -271,6 +273,18 @@ ITEMS = (
                 right="(down, right)",
             ),
             Mistake(
+                "You mirror before you move, so mirrored pictures go to the wrong side. Move "
+                "first, then mirror.",
+                wrong="height, width = images.shape[2:]\n"
+                "padded = F.pad(images, (4, 4, 4, 4))\n"
+                "moved = torch.empty_like(images)\n"
+                "for i, (down, right) in enumerate(shifts.tolist()):\n"
+                "    whole = padded[i].flip(2) if mirror[i] else padded[i]\n"
+                "    moved[i] = whole[:, 4 - down : 4 - down + height, "
+                "4 - right : 4 - right + width]\n"
+                "return moved",
+            ),
+            Mistake(
                 "What leaves your picture at one edge comes back at the other. Pad with zeros, "
                 "so that black moves in.",
                 wrong="moved = torch.empty_like(images)\n"
@@ -308,6 +322,12 @@ ITEMS = (
                 "run over the steps that remain.",
                 wrong="step / steps",
                 right="(step - warm) / (steps - warm)",
+            ),
+            Mistake(
+                "Your last step has a rate of 0. u is the part of the remaining steps that is done "
+                "before this one, so divide by steps - warm.",
+                wrong="(steps - warm - 1)",
+                right="(steps - warm)",
             ),
             Mistake(
                 "After the warm-up your rate is twice the peak. One plus a cosine begins at 2.",

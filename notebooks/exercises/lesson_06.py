@@ -138,10 +138,21 @@ def run_cut(student: Mapping[str, Any], inputs: dict) -> dict:
     return {
         "output": output,
         "numbers stored": sum(tensor.numel() for tensor in small.state_dict().values()),
+        "its layers know their sizes": all(map(knows_its_size, small.modules())),
         "the old block is as it was": (
             whole and all(map(torch.equal, before.values(), block.state_dict().values()))
         ),
     }
+
+
+def knows_its_size(layer: nn.Module) -> bool:
+    """Whether a layer's own numbers are those of its tensors; a patched one has old numbers."""
+    if isinstance(layer, nn.BatchNorm2d):
+        return layer.num_features == len(layer.running_mean)
+    if not isinstance(layer, nn.Conv2d):
+        return True
+    inputs = layer.in_channels // layer.groups
+    return tuple(layer.weight.shape) == (layer.out_channels, inputs, *layer.kernel_size)
 
 
 def cut_oracle(inputs: dict, probe: dict) -> dict:
@@ -161,6 +172,7 @@ def cut_oracle(inputs: dict, probe: dict) -> dict:
     return {
         "output": block(x).detach(),
         "numbers stored": stored,
+        "its layers know their sizes": True,
         "the old block is as it was": True,
     }
 

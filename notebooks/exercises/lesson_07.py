@@ -21,7 +21,8 @@ def statistics_cases(rng: torch.Generator) -> list[Case]:
     for count in (1, between(rng, 2, 5)):
         shape = (between(rng, 4, 8), 3, 4, 4)
         batches = [
-            normal(rng, *shape) * between(rng, 1, 4) + between(rng, -3, 3) for _ in range(count)
+            (normal(rng, *shape) * between(rng, 1, 4) + between(rng, -3, 3)).float()
+            for _ in range(count)
         ]
         cases.append(Case("one batch" if count == 1 else "several batches", {"batches": batches}))
     return cases
@@ -29,7 +30,7 @@ def statistics_cases(rng: torch.Generator) -> list[Case]:
 
 def statistics_oracle(inputs: dict, probe: dict) -> list[torch.Tensor]:
     """torch's BatchNorm with momentum None keeps the plain average over the batches."""
-    norm = torch.nn.BatchNorm2d(3, momentum=None, dtype=torch.float64).train()
+    norm = torch.nn.BatchNorm2d(3, momentum=None).train()
     for batch in inputs["batches"]:
         norm(batch)
     return [norm.running_mean, norm.running_var]
@@ -99,23 +100,34 @@ def teaching_cases(rng: torch.Generator) -> list[Case]:
 
 
 class Batches:
-    """What the lesson hands over, too: it has a length and can be gone through, and no more."""
+    """What the lesson hands over, too: it has a length and can be gone through, and no more. A
+    batch is fetched when its step comes, for later cells look at the student in between.
+    """
 
-    def __init__(self, batches: list) -> None:
-        self.batches = batches
+    def __init__(self, batches: list, student: nn.Module) -> None:
+        self.batches, self.student = batches, student
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def __iter__(self) -> Iterator:
-        return iter(self.batches)
+        answers = []
+        hook = self.student[1].register_forward_hook(lambda *_: answers.append(None))
+        for number, batch in enumerate(self.batches):
+            yield batch
+            if number == 0 and not answers:
+                raise ValueError(
+                    "your second batch was fetched before the student had seen the first: does "
+                    "each step ask student(x), and is each batch fetched only then?"
+                )
+        hook.remove()
 
 
 def teaching_run(student: Mapping[str, Any], inputs: dict) -> list:
     """What became of copies of both networks."""
     networks = {name: copy.deepcopy(inputs[name]) for name in ("student", "teacher")}
     trained = student["train_with_teacher"](
-        **inputs | networks | {"batches": Batches(inputs["batches"])}
+        **inputs | networks | {"batches": Batches(inputs["batches"], networks["student"])}
     )
     if trained is not networks["student"]:  # later cells go on with the network that they gave
         raise TypeError("train the student that you are given, and return it")
@@ -167,6 +179,11 @@ ITEMS = (
                 right=".var(",
             ),
             Mistake(
+                "Your variance divides by n. Divide by n - 1, as PyTorch's var does.",
+                wrong="batch.var((0, 2, 3), correction=0)",
+                right="batch.var((0, 2, 3))",
+            ),
+            Mistake(
                 "Only the last batch counts in yours. Average over all batches.",
                 wrong="batch = batches[-1]\nreturn batch.mean((0, 2, 3)), batch.var((0, 2, 3))",
             ),
@@ -207,6 +224,12 @@ ITEMS = (
                 "classes with the teacher's probabilities.",
                 wrong="q * (q / p)",
                 right="p * (p / q)",
+            ),
+            Mistake(
+                "Your softmax runs over the images. It should run over the classes, axis 1.",
+                wrong="p = (teacher / temperature).softmax(0)\n"
+                "q = (student / temperature).softmax(0)\n"
+                "return temperature**2 * (p * (p / q).log()).sum(1).mean()",
             ),
             Mistake(
                 "The answers are not softened. Divide the scores of both by the temperature before "
@@ -253,6 +276,11 @@ ITEMS = (
                 "pass.",
                 wrong="",
                 right="        optimizer.zero_grad()\n",
+            ),
+            Mistake(
+                "You have the two shares the wrong way round: share belongs to the teacher's loss.",
+                wrong="(1 - share) * distillation_loss(scores, wanted, 4.0) + share *",
+                right="share * distillation_loss(scores, wanted, 4.0) + (1 - share) *",
             ),
             Mistake(
                 "The rate falls one step too early. The very first step should have the full rate.",

@@ -328,8 +328,7 @@ ITEMS = (
         dead_oracle,
         minutes=5,
         dots=2,
-        nudge="With the filter changed alone: what does the BatchNorm make of the layer's new "
-        "output?",
+        nudge="If you change only the filter, what does BatchNorm make of the layer's new output?",
         hint="Filters of 0 give the output 0. BatchNorm gives beta for the mean, so the mean has "
         "to be 0 there, too.",
         mistakes=(
@@ -362,7 +361,7 @@ ITEMS = (
         tolerance=CLOSE,
         minutes=6,
         dots=2,
-        nudge="The scales need a shape in which each is multiplied with its own filter.",
+        nudge="Which shape must the scales have, so that each meets its own filter?",
         hint="One scale for each W[o]: its largest absolute value over 127, shaped so that it "
         "multiplies axis 0. Where a filter is all zeros, any scale but 0 will do.",
         mistakes=(

@@ -383,6 +383,12 @@ ITEMS = (
         "rescale for the sums; zero_out comes after it.",
         mistakes=(
             Mistake(
+                "Your sums are int32, and their product with the multiplier does not fit. Widen "
+                "them to int64 before you call rescale.",
+                wrong="(codes.int() - zero_in) @ weight.int().T + bias",
+                right="(codes.long() - zero_in) @ weight.long().T + bias",
+            ),
+            Mistake(
                 "zero_in is the code of the number 0. Subtract it from the codes before you "
                 "multiply.",
                 wrong="",

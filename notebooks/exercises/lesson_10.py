@@ -101,6 +101,7 @@ def bits_cases(rng: torch.Generator) -> list[Case]:
         harm[layer] = dict(
             zip(choices, (growth.cumsum(0) * between(rng, 1, 9)).tolist(), strict=True)
         )
+    del harm[layers[0]][2]
     most, least = (sum(kind(one.values()) for one in size.values()) for kind in (max, min))
     budgets = {
         "everything fits": most,

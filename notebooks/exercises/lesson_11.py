@@ -195,8 +195,8 @@ ITEMS = (
                 right=" / 255",
             ),
             Mistake(
-                "You measure all channels together. Each of the three has its own mean and "
-                "standard deviation.",
+                "You measure all channels together. Each channel has its own mean and standard "
+                "deviation.",
                 wrong="x = images.double() / 255\n"
                 "channels = x.shape[1]\n"
                 "return [x.mean().item()] * channels, [x.std().item()] * channels",

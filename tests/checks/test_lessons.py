@@ -317,7 +317,7 @@ def test_a_known_mistake_gets_its_own_hint_and_the_input_is_shown_at_once(cell, 
     one_sided = cell(RIGHT.replace("2 * padding", "padding"))
     lessons.misses.clear()
     first, second, third = (refusal(one_sided) for _ in range(3))
-    assert re.search(r"\(size=\d+, kernel=\d+, stride=\d+, padding=\d+\)", first)
+    assert re.search(r"size \d+, kernel \d+, stride \d+, padding \d+: ", first)
     assert "Hint: Padding is on both sides." in second
     assert "Hint: Padding is" not in third and "Hint:" in third
     lessons.misses.clear()

@@ -42,6 +42,25 @@ def test_an_answer_is_right_however_it_is_written_and_a_wrong_one_is_told_why(an
     assert failure is None if says is None else says in failure.message
 
 
+@pytest.mark.parametrize(
+    "item",
+    [
+        _item(view=lambda answer, probe: float(answer)),
+        _item(view=lambda answer, probe: bool(answer)),
+        _item(run=lambda student, inputs: list(student["double"](**inputs))),
+    ],
+)
+def test_a_return_that_is_missing_is_named_whatever_looks_at_the_answer(item):
+    assert "is a return missing?" in first_failure(item, lambda x: None).message
+
+
+def test_inputs_that_a_case_names_are_not_said_again():
+    for label, times in (("twice 4711", 1), ("a number", 1)):
+        case = [Case(label, {"x": 4711})]
+        failure = first_failure(_item(cases=lambda rng, case=case: case), lambda x: None)
+        assert failure.message.count("4711") == times
+
+
 def test_a_view_that_fails_is_the_fault_of_the_answer():
     item = _item(view=lambda answer, probe: answer["missing"])
     assert "cannot be used" in first_failure(item, lambda x: {}).message

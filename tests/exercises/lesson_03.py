@@ -81,6 +81,10 @@ ANSWERS = {
             ("output_shared or ", ""),
             ("layer_shared or ", ""),
             ("weight_read or ", ""),
+            (
+                'read.target.startswith(f"{source.target}.")',
+                'read.target == f"{source.target}.weight"',
+            ),
             ("            continue\n        graph", "            folded = conv\n        graph"),
             (" or hooked", ""),
             ("layer._forward_hooks or layer._forward_pre_hooks", "layer._forward_hooks"),

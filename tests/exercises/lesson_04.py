@@ -18,6 +18,8 @@ ANSWERS = {
         "wrong": [
             ("2 * w", "w"),
             (" // groups", ""),
+            (" // groups", " // max(1, groups // 2)"),
+            ("w = c_out * c_in // groups", "w = c_out * (1 if groups > 1 else c_in)"),
             ("4 * (", "("),
             (" + w +", " +"),
             ("c_in * p + ", ""),

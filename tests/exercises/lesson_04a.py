@@ -104,6 +104,7 @@ ANSWERS = {
         "wrong": [
             ("[operands, operands[::-1]]", "[operands]"),
             (" if target in commutative else [operands]", ""),
+            ("if target in commutative", "if target in (operator.add, operator.mul)"),
             ("bound.get(pattern, node) is node", "True"),
             TRY_ALL.replace(" if bound.get(pattern, node) is node else []", ""),
             TRY_ALL.replace(

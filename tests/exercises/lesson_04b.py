@@ -7,6 +7,7 @@ for row in rows:
         row[place] = 0.0
 return torch.tensor(rows).reshape(weight.shape), torch.tensor(places)
 """
+LARGE = "fours = weight.reshape(-1, 4); mask = fours.abs() >= fours.abs().sort(1).values[:, 2:3]\n"
 BY_PAIRS = """
 graph = graph_module.graph
 def axes_of(node):
@@ -54,6 +55,14 @@ ANSWERS = {
         "wrong": [
             (".abs()", ""),
             (".sort(1).values", ""),
+            f"{LARGE}return (fours * mask).reshape(weight.shape), "
+            "mask.nonzero()[:, 1].reshape(-1, 2)",
+            "fours = weight.reshape(-1, 4)\n"
+            "small = fours.abs().argsort(1, stable=True)[:, :2]\n"
+            "large = fours.abs().argsort(1, descending=True, stable=True)[:, :2]\n"
+            "return fours.scatter(1, small, 0.0).view_as(weight), large.sort(1).values",
+            f"{LARGE}kept = fours.abs().topk(2, dim=1).indices.sort(1).values\n"
+            "return (fours * mask).reshape(weight.shape), kept",
             (".topk(2, dim=1)", ".topk(2, dim=1, largest=False)"),
             ("reshape(-1, 4)", "reshape(4, -1).T"),
             (".topk(2, dim=1)", ".topk(3, dim=1)"),
@@ -74,6 +83,8 @@ ANSWERS = {
             ("    graph_module.recompile()\n", ""),
             ("    graph.eliminate_dead_code()\n", ""),
             ("axis % len(axes) for axis", "axis for axis"),
+            ("axis % len(axes) for axis", "axis % 4 for axis"),
+            ("axes == sorted(axes)", "axes == [0, 1, 2, 3]"),
             ("            node.replace_all_uses_with(source)", "            pass"),
             (
                 "node.replace_all_uses_with(source)",

@@ -69,6 +69,7 @@ ANSWERS = {
     },
     "average_weights": {
         "right": [
+            ("a.is_floating_point()", "a.dtype == torch.float32"),
             "return {n: a.lerp(current[n], 1 - decay) if a.dtype.is_floating_point else "
             "current[n].clone()\n"
             "        for n, a in average.items()}",
@@ -79,6 +80,7 @@ ANSWERS = {
             (".clone()", ""),
             (" + (1 - decay)", " + decay"),
             ("if a.is_floating_point()", "if a.ndim > 1"),
+            ("if a.is_floating_point()", "if a.ndim"),
             ("if a.is_floating_point()", "if n != 'num_batches_tracked'"),
             "return current",
             "return average",
@@ -129,6 +131,16 @@ TRIALS = {
             ),
         ),
         ("last|axis|left|column|width", ("cut.flip(2)", "cut.flip(1)")),
+        (
+            "before you move|first, then",
+            (
+                "cut = padded[i, :, 4",
+                "whole = padded[i].flip(2) if mirror[i] else padded[i]\n"
+                "        moved[i] = whole[:, 4",
+                "        moved[i] = cut.flip(2) if mirror[i] else cut\n",
+                "",
+            ),
+        ),
         ("down.*right|row|order|swap", ("for i, (down, right)", "for i, (right, down)")),
         (
             "pad|edge|border|wrap|zero",
@@ -147,6 +159,7 @@ TRIALS = {
             ("(step - warm) / (steps - warm)", "step / steps"),
         ),
         ("half|2", ("(steps - warm))) / 2", "(steps - warm)))")),
+        ("last step", ("(step - warm) / (steps - warm)", "(step - warm) / (steps - warm - 1)")),
         (r"fall|cos|sign|1 \+|rise", ("(1 + math.cos", "(1 - math.cos")),
     ],
     "average_weights": [

@@ -58,6 +58,14 @@ ANSWERS = {
         ],
         "wrong": [
             ("copy.deepcopy(block)", "block"),
+            "small = copy.deepcopy(block)\n"
+            "for layer in (*small.conv[0][:2], *small.conv[1][:2]):\n"
+            "    for t in (*layer.parameters(), *layer.buffers()):\n"
+            "        if t.dim():\n"
+            "            t.data = t.data[keep]\n"
+            "small.conv[1][0].groups = len(keep)\n"
+            "small.conv[2].weight.data = small.conv[2].weight.data[:, keep]\n"
+            "return small",
             ("columns=keep)", "columns=torch.arange(len(keep)))"),
             ("small.conv[2] = cut_conv(project, columns=keep)", "pass"),
             ("cut_norm(depthwise_norm, keep)", "nn.BatchNorm2d(len(keep))"),

@@ -6,6 +6,10 @@ ANSWERS = {
         "right": [
             "m = torch.stack([b.mean((0, 2, 3)) for b in batches]).mean(0); "
             "return m, torch.stack([b.var((0, 2, 3)) for b in batches]).mean(0)",
+            "norm = torch.nn.BatchNorm2d(3, momentum=None)\n"
+            "for b in batches:\n"
+            "    norm(b)\n"
+            "return norm.running_mean, norm.running_var",
             "m, v = torch.zeros(3), torch.zeros(3)\n"
             "for b in batches:\n"
             "    m += b.mean((0, 2, 3)) / len(batches)\n"
@@ -58,6 +62,7 @@ ANSWERS = {
         ],
         "wrong": [
             ("student.train()", "pass"),
+            ("enumerate(batches)", "enumerate(list(batches))"),
             ("teacher.eval()", "teacher.train()"),
             ("        optimizer.zero_grad()\n", ""),
             ("= share *", "= (1 - share) *", "+ (1 - share)", "+ share"),
@@ -87,6 +92,7 @@ TRIALS = {
             "m = [b.mean((0, 2, 3)) for b in batches]; s = [b.std((0, 2, 3)) for b in batches]\n"
             "return sum(m) / len(m), sum(s) / len(s)",
         ),
+        ("n - 1", ("batch.var((0, 2, 3))", "batch.var((0, 2, 3), correction=0)")),
         (
             "axis|axes|channel|image",
             "return (torch.stack([b.mean((2, 3)).sum(0) for b in batches]).mean(0),\n"
@@ -138,7 +144,7 @@ TRIALS = {
             ("rate * (1 - step / len(batches))", "rate * (1 - (step + 1) / len(batches))"),
         ),
         (
-            "share",
+            "shares the wrong way",
             (
                 "share * distillation_loss(scores, wanted, 4.0) + (1 - share)",
                 "(1 - share) * distillation_loss(scores, wanted, 4.0) + share",

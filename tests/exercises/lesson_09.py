@@ -178,6 +178,13 @@ TRIALS = {
     ],
     "integer_layer": [
         (
+            "int64",
+            (
+                "(codes.long() - zero_in) @ weight.long().T",
+                "(codes.int() - zero_in) @ weight.int().T",
+            ),
+        ),
+        (
             "zero_in",
             "total = codes.long() @ weight.long().T + bias\n"
             "return (rescale(total, multiplier, shift) + zero_out).clamp(0, 255).to(torch.uint8)",

@@ -64,6 +64,10 @@ ANSWERS = {
         "right": [
             ("total() > budget", "budget < total()"),
             ("lambda layer: steps[layer][0]", "steps.get"),
+            (
+                *("choices in size.items()", "choices in harm.items()"),
+                *("n for n in size[layer] if", "n for n in harm[layer] if"),
+            ),
         ],
         "wrong": [
             (" / (size[layer][now] - size[layer][below])", ""),
