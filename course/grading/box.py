@@ -19,6 +19,7 @@ from pathlib import Path
 from course.grading import machine
 
 MIB = 2**20
+ASLEEP_SECONDS = 5
 STOPPED_SECONDS = 5  # after which a process that a signal stopped ends the box
 INPUTS = "inputs"  # the file beside the job that becomes the box's standard input
 
@@ -161,8 +162,8 @@ def _drain(process: subprocess.Popen, limits: Limits) -> tuple[bytes, bytes, str
     """Read both pipes until they close or a limit is overstepped."""
     results, printed, seen = bytearray(), bytearray(), 0
     waited: dict[int, float] = {}  # of those that have ended, too
-    start, next_look = time.monotonic(), 0.0
-    ran = start  # when all of its processes did
+    start, next_look, asleep = time.monotonic(), 0.0, 0.0
+    ran = last = start  # when all of its processes did
     with selectors.DefaultSelector() as pipes:
         pipes.register(process.stdout, selectors.EVENT_READ)
         pipes.register(process.stderr, selectors.EVENT_READ)
@@ -177,6 +178,9 @@ def _drain(process: subprocess.Popen, limits: Limits) -> tuple[bytes, bytes, str
                     seen += len(chunk)
                     printed += chunk[: max(0, 20_000 - len(printed))]
             now = time.monotonic()
+            # A round takes a tenth of a second: this process itself was stopped, as by Ctrl-Z.
+            asleep += max(0.0, now - last - ASLEEP_SECONDS)
+            last = now
             if len(results) > limits.result_bytes:
                 head = bytes(results[: int(limits.result_bytes)])  # what came whole counts
                 return head, bytes(printed), "it sent more results than allowed"
@@ -189,7 +193,8 @@ def _drain(process: subprocess.Popen, limits: Limits) -> tuple[bytes, bytes, str
                 ran = ran if used.stopped else now
                 if now - ran > STOPPED_SECONDS:
                     return bytes(results), bytes(printed), "it suspended its own processes"
-                if problem := _overstepped(used, now - start - sum(waited.values()), limits):
+                took = now - start - asleep - sum(waited.values())
+                if problem := _overstepped(used, took, limits):
                     return bytes(results), bytes(printed), problem
     return bytes(results), bytes(printed), ""
 

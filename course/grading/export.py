@@ -78,6 +78,11 @@ def export_for(system: str, room: Classroom, exercises: list[Exercise]) -> list[
         if listed
         else [f"without {room.folder / roster.FILE} the numbers of the students are missing"]
     )
+    without = [student for student, one in listed.items() if not one.id]
+    if without:
+        more = f" and {len(without) - 10} more" * (len(without) > 10)
+        told = f"without a number in the column id of {roster.FILE}"
+        remarks.append(f"{told}: {', '.join(without[:10])}{more}")
     for exercise, students in handed_in.items():
         odd = [student for student in students if listed and student not in listed]
         remarks += _remark(exercise, "handed in, but not on the class list", odd)

@@ -132,11 +132,12 @@ STAMP = "Graded without the box (--unsafe): these marks are not protected agains
 def write_all(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> list[Path]:
     """Write the feedback page of everybody whose submission was graded.
 
-    Returns the pages, in order of names.
+    Returns the pages, in order of the names that they bear.
     """
     name, pages, people = exercise.assignment.name, [], roster.read(room)
     folder = room.folder / "feedback" / (f"{name}_pseudonyms" if pseudonyms else name)
-    for student in room.students(name):
+    order = (lambda one: pseudonym(room, one)) if pseudonyms else None
+    for student in sorted(room.students(name), key=order):
         if result := room.result(name, student):
             shown = pseudonym(room, student) if pseudonyms else student
             path = folder / f"{shown}.html"

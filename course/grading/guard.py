@@ -294,7 +294,13 @@ def was_taken_away(problem):
     """
     while problem is not None:
         may_not = isinstance(problem, PermissionError) and problem.errno == errno.EPERM
-        if (may_not and problem.filename is not None) or YOURSELF in str(problem):
+        # So `inspect` says it, and forgets why.
+        may_not_be_read = type(problem) is OSError and "source code" in str(problem)
+        if (
+            may_not_be_read
+            or (may_not and problem.filename is not None)
+            or YOURSELF in str(problem)
+        ):
             return True
         problem = problem.__cause__ or problem.__context__
     return False

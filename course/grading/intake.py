@@ -11,6 +11,7 @@ import re
 import sys
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -199,6 +200,7 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
                 else []
             )
     notebook = copy.deepcopy(skeleton)
+    is_unanswered = _texts_of_open_answers(skeleton, answers)
     made, own = [], own_after.get(None, [])
     for cell in notebook.cells:
         marks = cell.metadata.nbgrader
@@ -222,17 +224,42 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
             rest = iter(
                 found
             )  # a text of another release has no words just between those of this one
-            if cell.cell_type == "code" or all(word in rest for word in given):
+            is_open = marks.grade_id in is_unanswered and _holds_own_words(found, given)
+            if cell.cell_type == "code" or is_open or all(word in rest for word in given):
                 own = [
                     answer,
                     *own,
                 ]  # many write imports, or an answer, into a cell that they were given
+            else:
+                told = "differed in your file, and is shown as it is now"
+                notes.append(f"The course's text {marks.grade_id} {told}.")
         made += [*map(_own_cell, before), cell]
     made += map(_own_cell, own)
     for index, cell in enumerate(made):
         cell.id = f"cell-{index}"
     notebook.cells = made
     return Submission(notebook, notes)
+
+
+def _texts_of_open_answers(skeleton: Any, answers: dict[str, dict]) -> set[str]:
+    """The cells above each written answer that is not given in its place: its words may stand
+    there, whatever is left of the question.
+    """
+    found, is_open = set(), False
+    for cell in reversed(skeleton.cells):
+        marks = cell.metadata.nbgrader
+        if cell.cell_type == "markdown" and not marks.locked:
+            words = answers.get(marks.grade_id, {"source": ""})["source"].split()
+            is_open = words in ([], cell.source.split())
+        elif is_open:
+            found.add(marks.grade_id)
+    return found
+
+
+def _holds_own_words(found: list[str], given: list[str]) -> bool:
+    """Whether somebody wrote there: a text of another release differs in a few words only."""
+    own = (Counter(found) - Counter(given)).total()
+    return own > min(len(found) // 2, 7)
 
 
 def _fits(cell: dict, released: Any) -> bool:

@@ -33,6 +33,8 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
         ]
         if any(row["points"] < row["of"] for row in result["items"].values()):
             lines += [f"{student}: {note}" for note in result["notes"] if intake.AGAIN in note]
+            stopped = [note for note in result["notes"] if note.startswith("Your code was stopped")]
+            lines += [f"{student}: {note}" for note in stopped]
             if files.INSTALLS_NOTHING in result.get("printed", ""):
                 lines.append(f"{student}: a cell wanted to install something (see the page)")
         lines += [

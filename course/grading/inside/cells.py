@@ -8,6 +8,7 @@ import importlib.util
 import json
 import linecache
 import os
+import re
 import selectors
 import shlex
 import sys
@@ -86,14 +87,14 @@ class Shell:
     def run_line_magic(self, name, line, *more):
         """Execute what %time measures and the file that %run names: they may define names."""
         if name == "time":  # whose line is code
-            return self.notebook.run_cell(line, "<after %time>")
+            return self._timed(line)
         line = self._expanded(line)
         if own := self.magics.get(("line", name)):
             return own(line)
         if name == "pwd":
             return os.getcwd()
         if name == "run":
-            self._run_file(next(word for word in shlex.split(line) if not word.startswith("-")))
+            self._run_file(next(word for word in _words(line) if not word.startswith("-")))
         elif name == "cd":
             folder = line.strip().removeprefix("-q ").strip().strip("'\"") or "~"
             here, folder = os.getcwd(), self.before if folder == "-" else folder
@@ -103,16 +104,25 @@ class Shell:
             self.system(f"{name} {line}")
         return None
 
+    def _timed(self, line):
+        """Execute it; the value of an expression is given back."""
+        with suppress(SyntaxError):
+            ast.parse(line.strip(), mode="eval")
+            line = f"_timed = (\n{line}\n)"
+        self.notebook.run_cell(line, "<after %time>")
+        return self.notebook.namespace.pop("_timed", None)
+
     def _run_file(self, name):
         """Execute a Python file, or all cells of a notebook."""
         path = Path(name)
+        coding = "utf-8-sig"  # some editors of Windows begin with a mark
         if path.suffix != ".ipynb":
-            sources = [path.with_suffix(".py").read_text(encoding="utf-8")]
+            sources = [path.with_suffix(".py").read_text(encoding=coding)]
         else:
-            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+            cells = json.loads(path.read_text(encoding=coding))["cells"]
             sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-        for source in sources:
-            self.notebook.run_cell(source, f"<%run {name}>")
+        for part, source in enumerate(sources):
+            self.notebook.run_cell(source, f"<%run {name}, part {part}>")
 
     def system(self, line):
         """Do what a shell does with files."""
@@ -133,13 +143,18 @@ class Shell:
             words = line.split()
             if name == "capture" and words[:1] and words[0].isidentifier():
                 self.notebook.namespace[words[0]] = types.SimpleNamespace(stdout="", stderr="")
-            self.notebook.run_cell(body, f"<below %%{name}>")
+            self.notebook.run_cell(body, f"{self.notebook.cell[:-1]}, below %%{name}>")
         elif name in ("writefile", "file"):
-            words = shlex.split(line)
+            words = _words(line)
             mode = "a" if "-a" in words else "w"
             with open(words[-1], mode, encoding="utf-8") as file:
                 file.write(body)
         return None
+
+
+def _words(line):
+    """Those of a line; a path of Windows has backslashes, before letters."""
+    return shlex.split(re.sub(r"\\(?=[\w.])", "/", line))
 
 
 class Shown:
@@ -292,12 +307,17 @@ class Notebook:
                 source = importlib.util.decode_source(loader.get_data(loader.path))
                 self._execute(source, loader.path, vars(module), _compiler(0))
 
+        class Fresh(importlib.machinery.FileFinder):
+            def find_spec(finder, *what):
+                finder.invalidate_caches()  # cells write files faster than a folder's date can tell
+                return super().find_spec(*what)
+
         def find(folder):
             place = Path(folder).resolve()
             inside = place.is_relative_to(scratch) and not any(map(place.is_relative_to, libraries))
             if not (inside and place.is_dir()):  # a zip file has a finder of Python's
                 raise ImportError(f"{folder} holds no modules of the student")
-            return importlib.machinery.FileFinder(folder, (Loader, [".py"]))
+            return Fresh(folder, (Loader, [".py"]))
 
         return find
 

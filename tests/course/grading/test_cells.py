@@ -2,6 +2,8 @@
 
 import asyncio
 import importlib
+import linecache
+import re
 import selectors
 import sys
 import time
@@ -143,6 +145,7 @@ name = "made"
 %cd -
 names = {"one": 1}
 %time two = {**names, "two": 2}
+three = %time 1 + 2  # a sum
 import asyncio
 %time await asyncio.sleep(0)
 handle = display(1, display_id=True)
@@ -157,9 +160,46 @@ def own(line, cell):
     made = notebook(False)
     names = run(made, source, "%%own 5\nfive = DIGIT", "%cd {home}", "%%capture said\n1")
     assert made.problems == []
-    found = {name: names.get(name) for name in ("two", "pushed", "ran", "five")}
-    assert found == {"two": {"one": 1, "two": 2}, "pushed": 3, "ran": 4, "five": 5}
+    found = {name: names.get(name) for name in ("two", "three", "pushed", "ran", "five")}
+    assert found == {"two": {"one": 1, "two": 2}, "three": 3, "pushed": 3, "ran": 4, "five": 5}
     assert names["said"].stdout == ""
+
+
+def test_paths_of_windows_and_files_that_begin_with_a_mark_are_read(notebook):
+    made = notebook(False)
+    cells = [
+        "!mkdir own",
+        "%%writefile own\\tools.py\nsix = 6",
+        "from own.tools import six",
+        "with open('marked.py', 'w', encoding='utf-8-sig') as file:\n    file.write('seven = 7')\n"
+        "%run .\\marked.py",
+        "%%writefile my\\ own.py\neight = 8",
+        "%run my\\ own.py",
+    ]
+    names = run(made, *cells)
+    assert made.problems == [] and (names["six"], names["seven"], names["eight"]) == (6, 7, 8)
+
+
+def test_a_module_that_is_written_right_after_another_is_found(notebook):
+    """Though the folder's date, which moves in steps, may be what it was."""
+    made = notebook(False)
+    keep = "import os\nbefore = os.stat('.')\n"
+    cells = [
+        "%%writefile a.py\none = 1",
+        f"{keep}from a import one",
+        "%%writefile b.py\ntwo = 2",
+        "os.utime('.', ns=(before.st_atime_ns, before.st_mtime_ns))\nfrom b import two",
+    ]
+    names = run(made, *cells)
+    assert made.problems == [] and names.get("two") == 2
+
+
+def test_an_error_below_a_magic_is_shown_with_its_own_line(notebook):
+    made = notebook(False)
+    run(made, "%%time\ndef first():\n    raise KeyError", "%%time\ndef second():\n    pass")
+    files = [made.namespace[name].__code__.co_filename for name in ("first", "second")]
+    assert len({*files}) == 2 and all(re.match("<(.+), cell", file) for file in files)
+    assert linecache.getline(files[0], 2).strip() == "raise KeyError"
 
 
 DRAFT = "def answer():\n    return 'draft'\n"

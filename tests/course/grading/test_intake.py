@@ -95,6 +95,20 @@ def test_locked_cells_ids_points_and_kernel_come_from_the_release(submit, notebo
     assert submission.notebook.metadata == skeleton.metadata
 
 
+def test_words_over_a_question_are_read_where_its_place_is_empty(submit, notebook):
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown" and not cell["metadata"]["nbgrader"]["locked"]:
+            cell["source"] = "Because."
+    cell_of(notebook, "padding_text")["source"] = "Zeros come after the norm."
+    submission = submit(notebook)  # and every answer is in its place
+    assert any("padding_text differed in your file" in note for note in submission.notes)
+    cell_of(notebook, "rounding_answer")["source"] = ""  # another question's
+    assert any("padding_text differed" in note for note in submit(notebook).notes)
+    cell_of(notebook, "padding_answer")["source"] = "YOUR ANSWER HERE"
+    texts = [cell.source for cell in submit(notebook).notebook.cells]
+    assert "Zeros come after the norm." in texts
+
+
 def test_deleted_and_doubled_cells_are_put_right_and_own_cells_stay_where_they_were(
     submit, notebook
 ):

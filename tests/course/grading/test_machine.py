@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -353,3 +354,19 @@ def test_the_size_of_a_network_is_known_in_another_folder_too(tmp_path, monkeypa
     same = torch.ones(4)
     _, _, measured = driver.score_network(same, same)
     assert measured["bytes"] == len(b"tensors") + len(driver.FILE) + driver.saved_code_bytes()
+
+
+def test_a_grader_that_was_stopped_counts_no_time_against_those_in_flight(monkeypatch):
+    """As by Ctrl-Z: its own clock goes on, and that of who is graded does not matter."""
+    began = time.monotonic()
+
+    def leaping():
+        now = time.monotonic()
+        return now + 1000 * (now - began > 0.5)
+
+    monkeypatch.setattr(box, "time", SimpleNamespace(monotonic=leaping))
+    sleeping = [sys.executable, "-c", "import time; time.sleep(1)"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(sleeping, stdout=pipe, stderr=pipe, start_new_session=True) as process:
+        *_, reason = box._drain(process, Limits(wall_seconds=60))
+    assert reason == ""

@@ -90,11 +90,17 @@ def test_who_learns_alone_gets_the_notebook_that_a_class_gets(name, released):
 @pytest.fixture(scope="module")
 def edition(released, tmp_path_factory):
     """The folder of an unpacked edition with two assignments."""
-    folder = tmp_path_factory.mktemp("edition")
+    return unpacked(released, tmp_path_factory.mktemp("edition"))
+
+
+def unpacked(released, folder, **patches):
+    """An edition with two assignments, made with other functions of `release`."""
     made = {name: released(name).folder / "released" / name for name in ("a1", "a5")}
     exercises = [course.load(name) for name in made]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(release, "release", lambda _, one: made[one.folder.name])
+        for name, function in patches.items():
+            patch.setattr(release, name, function)
         with zipfile.ZipFile(release.edition(Classroom.open(folder), exercises)) as archive:
             archive.extractall(folder)
             modes = {info.filename: info.external_attr >> 16 for info in archive.infolist()}
@@ -139,8 +145,12 @@ def test_the_guides_of_an_edition_offer_what_is_in_it_and_speak_of_no_repository
     assert set(phony.split()) == targets
 
 
-def test_no_file_of_an_edition_leads_to_the_repository(edition):
+def test_no_file_of_an_edition_leads_to_the_repository(edition, released, tmp_path):
     """It has the solutions."""
+    marked = lambda name, text: f"{name}, without"  # noqa: E731
+    files = files_of(unpacked(released, tmp_path, without_repository=marked))
+    for name in ("pyproject.toml", "notebooks/01_batchnorm_math.ipynb", "notebooks/progress.ipynb"):
+        assert files[name].read_text(encoding="utf-8") == f"{name}, without"
     for name in ("pyproject.toml", "notebooks/01_batchnorm_math.ipynb"):
         shipped = (edition / name).read_text(encoding="utf-8")
         setting = 'repository = "someone/course"'

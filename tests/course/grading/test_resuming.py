@@ -271,6 +271,21 @@ def test_points_given_by_hand_to_code_stay_settled_unless_the_hand_in_changes(
     assert row()["points"] == 6 and not row()["waiting"]
 
 
+def test_nothing_is_written_in_an_order_that_gives_pseudonyms_away(room, a1, hand_in, monkeypatch):
+    room.settings.write_text("anonymous = true\n")
+    students = [f"student{number}" for number in range(10)]
+    for student in students:
+        hand_in(student, {})
+    todo, _ = runner._to_do(room, a1, boxed=True)
+    by_pseudonym = sorted(students, key=lambda student: pseudonym(room, student))
+    assert [task.student for task in todo] == by_pseudonym != students
+    for student in students:
+        write(room.result_path("a1", student), '{"items": {}}')
+    monkeypatch.setattr(feedback, "render", lambda *_: "a page")
+    pages = [page.stem for page in feedback.write_all(room, a1, pseudonyms=True)]
+    assert pages == [pseudonym(room, student) for student in by_pseudonym]
+
+
 @pytest.mark.slow
 @pytest.mark.ci
 def test_whoever_reads_anonymous_answers_finds_no_name_and_points_come_home(

@@ -353,6 +353,8 @@ expected = nn.BatchNorm2d(3)(torch.rand(2, 3, 4, 4))
 outputs = []
 outputs.append(torch.nn.functional.batch_norm(torch.rand(2, 3), None, None, training=True))
 print("compared", expected.shape, outputs[0].shape)
+import inspect
+print(len(inspect.getsource(nn.BatchNorm2d)))
 os.mkdir("made")
 subprocess.run(["true"], check=True)
 open("made/notes", "x").write("compared")

@@ -230,6 +230,7 @@ def test_moodle_and_canvas_leave_empty_what_is_not_settled(graded, a1):
     assert header == ["ID number", "Full name", "a1"]
     assert people == [["1001", "Lovelace, Ada", ""], ["1003", "'=cy()", ""], ["", "ben", ""]]
     assert remarks[0] == "a1: handed in, but not on the class list: ben"
+    assert not any("column id" in remark for remark in remarks)
     assert remarks[1] == "a1: left empty until their written answers have been read: ada"
     (path, *_) = export.export_for("canvas", graded, [a1, course.load("a2")])
     header, possible, ada, *_ = rows(path)
