@@ -16,6 +16,7 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from torch import fx, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.graphs.editing import quick_copy
-from helpers.graphs.recording import tensors_in
+from helpers.graphs.recording import stored_tensors, tensors_in
 
 # How far two answers may lie apart, relative to the largest number in them.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 8e-2}
@@ -89,7 +90,7 @@ class ExpectedAnswers:
         """For each call the answer and what became of the inputs, or the error."""
         network = copy.deepcopy(network, quick_copy(network)).to(dtype=dtype)
         answers = {}
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())), torch.no_grad():
+        with forked_random(), torch.no_grad():
             for number, inputs in self._calls.items():
                 seeded = torch.manual_seed(number).get_state()
                 answers[number] = _answer(network, inputs, dtype)
@@ -105,40 +106,35 @@ class ExpectedAnswers:
         for position, value in enumerate(expected):
             reason, error = gap(value, got[position])
             allowed = tolerance if getattr(value, "dtype", None) in TOLERANCE else 0.0
-            if error <= allowed:
-                continue
-            is_rounding = not self._is_random and not math.isinf(error)
-            if not is_rounding or not (
-                error <= 10 * self._rounding(number, position)
-                or self._agrees_exactly(network, number, position)
-            ):
+            if not (error <= allowed or self._is_rounding(network, number, position, error)):
                 return reason
         return None
 
-    def _agrees_exactly(self, network: nn.Module, number: int, position: int) -> bool:
-        """Whether both give the same whole numbers, as of an argmax, in float64, where no tie is
+    def _is_rounding(self, network: nn.Module, number: int, position: int, error: float) -> bool:
+        """Whether float64 explains an error. It is at most ten times as large as that of the
+        network itself; or both give the same whole numbers there, as of an argmax, where no tie is
         decided by rounding.
         """
-        stored = (*self._model.parameters(), *self._model.buffers())
+        stored = stored_tensors(self._model).values()
+        if self._is_random or math.isinf(error) or any(tensor.is_complex() for tensor in stored):
+            return False  # float64 would drop the imaginary parts
         answer = self._expected[number][position]
-        if answer.is_floating_point() or any(tensor.is_complex() for tensor in stored):
+        exact = self._run(self._model, torch.float64)[number]
+        if isinstance(exact, Exception):
             return False
-        answers = [self._run(one, torch.float64)[number] for one in (self._model, network)]
-        if any(isinstance(one, Exception) for one in answers):
-            return False
-        return gap(*(one[position] for one in answers))[1] == 0
-
-    def _rounding(self, number: int, position: int) -> float:
-        """How far an answer of the network itself is from the one that it gives in float64."""
-        stored = (*self._model.parameters(), *self._model.buffers())
-        answer = self._expected[number][position]
-        if any(tensor.is_complex() for tensor in stored):
-            return 0.0  # float64 would drop the imaginary parts
-        exact = self._run(self._model, dtype=torch.float64)[number]
-        if isinstance(exact, Exception) or answer.dtype == torch.float64:
-            return 0.0
         rounding = gap(answer, exact[position].to(answer.dtype))[1]
-        return rounding if math.isfinite(rounding) else 0.0  # what overflows excuses nothing else
+        # What overflows excuses nothing else.
+        if answer.dtype != torch.float64 and error <= 10 * rounding < math.inf:
+            return True
+        if answer.is_floating_point():
+            return False
+        found = self._run(network, torch.float64)[number]
+        return not isinstance(found, Exception) and gap(exact[position], found[position])[1] == 0
+
+
+def forked_random() -> AbstractContextManager:
+    """A `with` block that leaves all generators of random numbers as they were, on GPUs, too."""
+    return torch.random.fork_rng(devices=range(torch.cuda.device_count()))
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> str:

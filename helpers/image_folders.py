@@ -51,12 +51,12 @@ def from_folder(
         torch.arange(len(part)).repeat_interleave(torch.tensor([len(f) for f in part.values()]))
         for part in (train, test)
     ]
-    parts = stacked.split([len(labels[0]), len(labels[1])])
+    parts = stacked.split([*map(len, labels)])
     return from_arrays(
         *(parts[0], labels[0], parts[1], labels[1]),
         tuple(train),
         normalization,
-        folder.resolve().name,
+        Path(os.path.abspath(folder)).name,
         mirror,
     )
 
@@ -125,7 +125,7 @@ def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:
     visible = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")]
     # By their names as texts: Windows compares paths without case.
     classes = sorted(visible, key=lambda path: composed(path.name))
-    if len(classes) < 2:
+    if len({composed(path.name) for path in classes}) < 2:
         raise DataError(
             f"{folder} holds {len(classes)} folders; expected one for each class, two or more"
         )
@@ -135,7 +135,9 @@ def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:
             f"{folder}: {classes[0].name} and {classes[1].name} look like parts; call them train"
             " and test"
         )
-    images = {composed(path.name): _images_in(path) for path in classes}
+    images: dict[str, list[Path]] = {}
+    for path in classes:
+        images.setdefault(composed(path.name), []).extend(_images_in(path))
     for name, files in images.items():
         if len(files) < fewest:
             raise DataError(
@@ -147,16 +149,15 @@ def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:
 def _images_in(folder: Path) -> list[Path]:
     """All images below a folder, except hidden ones: ._cat.jpg, or a copy in .ipynb_checkpoints."""
     inside = []
+    # A link may lead to where it lies, or to images that count already.
+    seen = {*map(str, Path(os.path.realpath(folder)).parents)}
     for parent, folders, names in os.walk(folder, followlinks=True):
+        folders.sort()
         real = os.path.realpath(parent)
-        # Not a link to a folder that it lies in: one would go round for ever.
-        folders[:] = [
-            f
-            for f in folders
-            if not f"{real}/".startswith(
-                os.path.join(os.path.realpath(os.path.join(parent, f)), "")
-            )
-        ]
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
         inside += [(Path(parent) / name).relative_to(folder).as_posix() for name in names]
     visible = [name for name in inside if not re.search(r"(^|/)\.", name)]
     return [

@@ -70,8 +70,8 @@ def compress(
         recipe: how to quantize; the defaults are 8 bits, per channel.
         scope: "hidden" or "all", see `pruning.prune`.
         folder: where each stage is written as soon as it is there, and fine-tuning keeps its
-            resumable state; one in which another network was compressed is refused before anything
-            is written.
+            resumable state; one with another network, or with this one and other settings, is
+            refused before anything is written.
         latency_runs: timed passes per stage and batch size.
     """
     stages = {"dense": as_saveable(model, dataset)}
@@ -141,7 +141,9 @@ def refuse_another_run(
             same &= before.keys() == now.keys() and all(torch.equal(now[n], before[n]) for n in now)
     if "quantized" in held:
         before, _ = models.read_header(folder / "quantized.safetensors")
-        same &= before.steps[-1]["recipe"] == recipe.as_dict()
+        made_by = dict(*before.steps[-1:]).get("recipe")
+        asked = recipe.as_dict().items()
+        same &= made_by is not None and all(made_by.get(n, value) == value for n, value in asked)
         same &= bool(epochs) == ("fine-tuned" in held)
     if (held and not same) or (not epochs and "fine-tuned" in held):
         raise models.ModelError(

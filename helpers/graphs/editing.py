@@ -110,6 +110,14 @@ def prefixes(path: str) -> list[str]:
     return list(itertools.accumulate(path.split("."), "{}.{}".format))
 
 
+def call_after(node: fx.Node, method: str) -> None:
+    """Let all users of a node read what a method makes of its value."""
+    with node.graph.inserting_after(node):
+        made = node.graph.call_method(method, (node,))
+    made.meta.update(node.meta)
+    node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
+
+
 def with_tensors(module: nn.Module, **tensors: torch.Tensor | None) -> nn.Module:
     """A new module with the same settings and other parameters; the old one stays as it is.
 

@@ -110,7 +110,7 @@ def convert(node: fx.Node, editor: Editor) -> None:
         if name == "batch_norm":
             module = _norm(rank(node), settings, **tensors)
         else:
-            module = _layer(name, settings, **tensors)
+            module = new_layer(name, settings, **tensors)
         path = _path_for(node, owner, tensors, editor)
         counter = attribute(editor.graph_module, owner)._buffers.get("num_batches_tracked")
         if path == owner and counter is not None:
@@ -165,7 +165,7 @@ def _path_for(
     return editor.free_name(node.name)
 
 
-def _layer(name: str, settings: dict[str, Any], weight: Any, bias: Any, **_: Any) -> nn.Module:
+def new_layer(name: str, settings: dict[str, Any], weight: Any, bias: Any, **_: Any) -> nn.Module:
     """A convolution or linear layer; a tensor that was a buffer before is not trained."""
     tensors = {"weight": weight, "bias": bias}
     if name == "linear":

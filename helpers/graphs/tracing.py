@@ -26,7 +26,7 @@ from torch.export import Dim
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from helpers.graphs.editing import quick_copy
+from helpers.graphs.editing import call_after, quick_copy
 from helpers.graphs.effects import Storage
 from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
 from helpers.graphs.interception import NOT_RECORDED
@@ -175,10 +175,7 @@ def _copy_returned_constants(graph_module: fx.GraphModule) -> None:
     storage = Storage(graph_module) if made else None
     for node in made:
         if storage.is_returned(node):
-            with graph_module.graph.inserting_after(node):
-                copied = graph_module.graph.call_method("clone", (node,))
-            copied.meta.update(node.meta)
-            node.replace_all_uses_with(copied, lambda user, copied=copied: user is not copied)
+            call_after(node, "clone")
             graph_module.recompile()
 
 

@@ -19,6 +19,7 @@ from safetensors.torch import save as serialized
 from torch import nn
 
 from helpers.dataset import CIFAR10, Normalization
+from helpers.equivalence import forked_random
 from helpers.files import write_atomically
 from helpers.graphs.recording import first_names
 from helpers.models.building import OURS, build, name_of, one_line
@@ -78,7 +79,7 @@ def save(model: nn.Module, path: str | Path, **metadata: Any) -> Path:
         name: tensor.detach().to("cpu", copy=True).contiguous()
         for name, tensor in untied_state(model).items()
     }
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with forked_random():
         twin = structure(spec, "the network", spec.make or spec.builder)
     refuse_another_network(model, in_precision_of(tensors, twin), f"what {spec.builder!r} makes")
     return write_atomically(Path(path), serialized(tensors, header))

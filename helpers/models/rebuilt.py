@@ -31,14 +31,14 @@ from torch import fx, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map_only
 
-from helpers.equivalence import TOLERANCE, digest, gap, tensors_in
+from helpers.equivalence import TOLERANCE, digest, forked_random, gap, tensors_in
 from helpers.graphs.recording import first_names
 from helpers.models.header import ModelError
 
 MOST_NAMED = 20  # of the tensors that do not fit, in an error
-# What a file says elsewhere, and `compile`, which is no part of a network.
-NOT_COMPARED = {"spec", "input_normalization", "_compiled_call_impl", *vars(nn.Module())}
-NOT_COMPARED -= {"training"}
+# What a file says elsewhere, and what was compiled, or packed for a kernel, from the rest.
+MADE_AGAIN = {"_compiled_call_impl", "packed"}
+NOT_COMPARED = {"spec", "input_normalization", *MADE_AGAIN, *vars(nn.Module())} - {"training"}
 # Settings of PyTorch's own layers that change no answer in eval mode.
 OF_TRAINING = {"p", "dropout", "momentum", "inplace"}
 OF_GRAPHS = vars(fx.GraphModule({}, fx.Graph())).keys()
@@ -77,7 +77,7 @@ def refuse_another_network(model: nn.Module, twin: nn.Module, maker: str) -> Non
         if any(step["step"] == "quantize" for step in twin.spec.steps):
             twin.mode = model.mode
         fresh = _all_settings(twin)
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        with forked_random():
             answer = _another_answer(model, twin)
         _compare(model, fresh, _all_settings(twin), answer, maker)
     except ModelError as error:

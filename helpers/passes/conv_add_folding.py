@@ -19,9 +19,8 @@ from typing import Any, ClassVar
 import torch
 from torch import fx, nn
 
-from helpers.graphs.editing import with_tensors
 from helpers.graphs.errors import Declined
-from helpers.graphs.layers import channel_axis, rank
+from helpers.graphs.layers import channel_axis, new_layer, rank
 from helpers.graphs.matching import Match
 from helpers.graphs.operations import called_module
 from helpers.graphs.patterns import Constant, OpPattern, Value
@@ -101,9 +100,7 @@ def _linear(match: Match, x: fx.Node, weight: torch.Tensor, bias: Any = None) ->
         raise Declined("what it adds is not one number per output feature")
     transposed = weight.detach().T.contiguous()
     transposed = nn.Parameter(transposed, requires_grad=weight.requires_grad)
-    # A bias that was a buffer before is not trained.
-    layer = nn.Linear(*weight.shape, bias=False, device="meta").requires_grad_(False)
-    layer = with_tensors(layer, weight=transposed, bias=bias).eval()
+    layer = new_layer("linear", {}, transposed, bias).eval()
     path = editor.free_name(node.name)
     inputs = node.all_input_nodes
     editor.graph_module.set_submodule(path, layer)

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 
+from helpers.graphs.editing import call_after
 from helpers.graphs.effects import is_fresh, is_random
 from helpers.graphs.errors import Declined
 from helpers.graphs.layers import why_not_ordinary
@@ -135,7 +136,7 @@ class Contiguity(Pass):
             if all(_ignores_order(user) for user in node.users):
                 reordered.add(node)
             elif [user.target for user in node.users] != ["contiguous"]:
-                _make_contiguous(node)
+                call_after(node, "contiguous")
                 outcome.change(node, "its result is put into contiguous memory")
         return outcome
 
@@ -147,23 +148,22 @@ def _ignores_order(node: fx.Node) -> bool:
     return is_fresh(node) and not is_random(node)
 
 
-def _make_contiguous(node: fx.Node) -> None:
-    with node.graph.inserting_after(node):
-        contiguous = node.graph.call_method("contiguous", (node,))
-    contiguous.meta.update(node.meta)
-    node.replace_all_uses_with(contiguous, delete_user_cb=lambda user: user is not contiguous)
-
-
 def is_channels_last(graph_module: fx.GraphModule) -> bool:
     """Whether the images or filters of the network come in channels_last memory already."""
     inputs = [node.meta.get("val") for node in graph_module.graph.find_nodes(op="placeholder")]
     layers = [part for part in graph_module.modules() if isinstance(part, FusedLayer)]
-    return any(
+    return any(map(has_that_order, (*inputs, *(layer.weight for layer in layers))))
+
+
+def has_that_order(value: Any) -> bool:
+    """Whether it is a tensor in channels_last memory alone; of one channel or pixel it is in both
+    orders.
+    """
+    return (
         isinstance(value, torch.Tensor)
         and value.dim() == 4
         and not value.is_contiguous()
         and value.is_contiguous(memory_format=torch.channels_last)
-        for value in (*inputs, *(layer.weight for layer in layers))
     )
 
 

@@ -13,7 +13,7 @@ from helpers.graphs.errors import CheckFailed, PassError, WrongAnswer
 from helpers.graphs.operations import operation
 from helpers.graphs.recording import tensors_in
 from helpers.graphs.tracing import ROUTES, as_tuple, trace
-from helpers.passes.fusion import is_channels_last
+from helpers.passes.fusion import has_that_order, is_channels_last
 from helpers.passes.passer import FOLD, INFERENCE, Check, Passer, Report, look_up
 
 # The level "fold" runs its passes until a round changes nothing; the level "inference" does that,
@@ -22,6 +22,9 @@ PIPELINES: dict[str, list[str]] = {
     "fold": [cls.name for cls in FOLD],
     "inference": [cls.name for cls in INFERENCE],
 }
+# Behind a dtype: these images came in that order, or the filters did.
+CHANNELS_LAST = " channels_last"
+FILTERS = f"{CHANNELS_LAST} filters"
 UNSEEN = (
     "a graph leaves out hooks and a forward that were set on the network, isinstance on inputs, and"
     " counters that are no buffers"
@@ -159,6 +162,9 @@ def replay(model: nn.Module, level: str, route: str, shapes: list[list[Any]]) ->
         shapes: the sizes and dtype of each input: `[[1, 3, 32, 32, "float32"]]`.
     """
     inputs = tuple(_zeros(shape) for shape in shapes)
+    if FILTERS in str(shapes):
+        for weight in (p for p in model.parameters() if p.dim() == 4):
+            weight.data = weight.data.contiguous(memory_format=torch.channels_last)
     try:
         return optimize(model.eval(), inputs, level, route, verify=False)[0]
     except PassError:  # perhaps it was optimised after model.half(), and the fresh one is float32
@@ -173,7 +179,8 @@ def _described(inputs: Any, channels_last: bool) -> Any:
     """Inputs as plain JSON: a tensor by its sizes, dtype and order, anything else by itself."""
 
     def described(x: torch.Tensor) -> list[Any]:
-        order = " channels_last" * (channels_last and x.dim() == 4)
+        is_one = has_that_order(x)
+        order = CHANNELS_LAST if is_one else FILTERS * channels_last
         return [*x.shape, str(x.dtype).removeprefix("torch.") + order]
 
     return tree_map_only(torch.Tensor, described, list(inputs))
@@ -189,5 +196,6 @@ def _zeros(described: Any) -> Any:
     if isinstance(dtype, str) and all(isinstance(size, int) for size in sizes):
         dtype, _, order = dtype.partition(" ")
         zeros = torch.zeros(sizes, dtype=getattr(torch, dtype))
-        return zeros.contiguous(memory_format=getattr(torch, order or "contiguous_format"))
+        is_one = order == CHANNELS_LAST.strip()
+        return zeros.contiguous(memory_format=torch.channels_last) if is_one else zeros
     return [_zeros(part) for part in described]

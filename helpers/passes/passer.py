@@ -232,9 +232,13 @@ def _snapshot(graph_module: fx.GraphModule) -> Callable[[], None]:
     graph = copy.deepcopy(graph_module.graph)
     tables = []
     for module in graph_module.modules():
-        for table in (module._modules, module._parameters, module._buffers):
-            tables.append((table, dict(table)))
-        tables.append((module._non_persistent_buffers_set, {*module._non_persistent_buffers_set}))
+        for table in (
+            module._modules,
+            module._parameters,
+            module._buffers,
+            module._non_persistent_buffers_set,
+        ):
+            tables.append((table, table.copy()))
 
     def restore() -> None:
         for table, contents in tables:

@@ -15,6 +15,7 @@ Example:
 """
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -130,7 +131,8 @@ def _box(graph_module: fx.GraphModule, node: fx.Node) -> Box:
     elif node.op == "call_module":
         module = graph_module.get_submodule(node.target)
         what = _layer(module)
-        settings = module.extra_repr()
+        with suppress(Exception):  # torch's own fails for `padding = 2`
+            settings = module.extra_repr()
         tensors = module.state_dict().values()
     elif node.op.startswith("call"):
         what = " ".join([target_name(node.target), *_literals(node)])

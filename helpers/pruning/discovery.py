@@ -31,8 +31,8 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
     declared unprunable.
 
     Args:
-        model: a network in eval mode, which must run in train mode, too, if it owns layers that
-            eval mode does not call; it is left alone.
+        model: a network in eval mode, which must run in train mode, too, if it owns parameters that
+            eval mode does not read; it is left alone.
         example_inputs: a tensor or a tuple of them, as forward takes them.
 
     Returns:
@@ -94,9 +94,11 @@ def first_misfit(
     why = ""
     try:
         for node, after in zip(groups.nodes, read(small, example_inputs), strict=False):
+            values = leaves(after.meta.get("val"))
+            shapes = [value.shape for value in values if isinstance(value, torch.Tensor)]
             if described(node) != described(after):
                 why = "the forward decides by a number of channels, or computes with a stored one"
-            elif "labels" in node.meta and shapes_of(after) != predicted(node, keep):
+            elif "labels" in node.meta and shapes != predicted(node, keep):
                 why = "a trial cut gave another shape than the channels left"
             if why:
                 break
@@ -119,12 +121,6 @@ def described(node: fx.Node) -> str:
     contents = [content(n) for n in node.all_input_nodes]
     said = repr((node.op, node.target, node.args, node.kwargs, contents))
     return re.sub(r"_tensor_constant\d+", "constant", said)
-
-
-def shapes_of(node: fx.Node) -> list[tuple[int, ...]]:
-    """The shapes of the tensors that a node gives."""
-    values = leaves(node.meta.get("val"))
-    return [tuple(value.shape) for value in values if isinstance(value, torch.Tensor)]
 
 
 def predicted(node: fx.Node, keep: np.ndarray) -> list[tuple[int, ...]]:

@@ -133,7 +133,7 @@ def remove_channels(
         del small.spec
         warnings.warn(
             f"{bare[0]} holds a parameter that was cut, and no size that a file can note: to save"
-            " this network, write a function that builds and prunes it, and give its name to"
+            " this network, write a function that builds it in these sizes, and give its name to"
             " models.declare_builder",
             stacklevel=3,
         )

@@ -138,9 +138,6 @@ class QuantizedModel(nn.Module):
             warnings.warn(note, stacklevel=3)
             mode = "integer"
         self._mode = mode
-        for step in self.steps.values():
-            if hasattr(step, "packed"):  # for kernels alone; made again when it is needed
-                step.packed = None
 
     def derive_integers(self, _: Any = None) -> None:
         """Compute every integer that follows from the scales and zero points.

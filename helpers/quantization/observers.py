@@ -69,9 +69,10 @@ class Observer:
         """Join pairs of bins, and append as many empty ones below or above."""
         merged = self.counts.reshape(-1, 2).sum(1)
         empty = torch.zeros_like(merged)
+        halves = [merged, empty]
         if downwards:
             self.start -= self.width * BINS
-        halves = [empty, merged] if downwards else [merged, empty]
+            halves.reverse()
         self.counts = torch.cat(halves)
         self.width *= 2
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import pandas as pd
 import torch
 from torch import nn
-from torch.nn import functional as F
 from tqdm.auto import tqdm
 
 from helpers.allocator import kept_memory

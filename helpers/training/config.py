@@ -9,6 +9,10 @@ class TrainingError(RuntimeError):
     """Training cannot start or go on; says what is wrong and what to do."""
 
 
+Count = Annotated[int, 1, 10**6]
+Share = Annotated[float, 0, 1]
+
+
 @dataclass(frozen=True)
 class Config:
     """Everything that decides how a network is trained; from equal weights, two runs with equal
@@ -42,20 +46,20 @@ class Config:
             torch.manual_seed.
     """
 
-    epochs: Annotated[int, 1, 10**6] = 30
-    batch_size: Annotated[int, 1, 10**6] = 128
+    epochs: Count = 30
+    batch_size: Count = 128
     lr: Annotated[float, 0, 100] = 0.2
     muon: Annotated[float, 0, 100] = 0.0
-    weight_decay: Annotated[float, 0, 1] = 5e-4
-    label_smoothing: Annotated[float, 0, 1] = 0.1
-    warmup: Annotated[float, 0, 1] = 0.1
-    ema: Annotated[float, 0, 1] = 0.999
+    weight_decay: Share = 5e-4
+    label_smoothing: Share = 0.1
+    warmup: Share = 0.1
+    ema: Share = 0.999
     clip: Annotated[float, 0, math.inf] = 5.0
     image_sizes: tuple[int, ...] = ()
     cutout: Annotated[int, 0, 1000] = 0
     autoaugment: bool = False
     skip: Annotated[float, 0, 0.9] = 0.0
-    distill: Annotated[float, 0, 1] = 0.0
+    distill: Share = 0.0
     temperature: Annotated[float, 0.01, 1000] = 4.0
     precision: str = "auto"
     compile: bool = False

@@ -12,6 +12,7 @@ from tqdm.auto import tqdm
 
 from helpers.augment import PADDING, training_batch
 from helpers.dataset import Split, normalization_of, normalize
+from helpers.equivalence import forked_random
 from helpers.metrics import device_of, use_faster_format
 from helpers.training.config import Config, TrainingError
 from helpers.training.optimizers import optimizers
@@ -67,7 +68,7 @@ class TrainingLoop:
         losses = []
         size = self.image_size(epoch)
         self.model.train()
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        with forked_random():
             seed = self.config.seed * 100_003 + epoch
             torch.manual_seed(seed)  # for what draws from the global generator, such as dropout
             generator = torch.Generator(self.device).manual_seed(seed)

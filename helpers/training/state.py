@@ -197,10 +197,10 @@ class TrainingState:
         changed = [name for name, now in self.settings.items() if not same(stored[name], now)]
         if not changed:
             return
-        remedy = "delete it, choose another"
+        remedy = "set it as it was to go on, delete it, or choose another"
         if not set(changed) - {"starting weights", "their norm"}:
             then = "build or load the network as it was then (same torch.manual_seed) to go on"
-            remedy = f"{then}; or {remedy}"
+            remedy = f"{then}; or delete it, choose another"
         listed = "; ".join(f"{n} was {stored[n]}, now {self.settings[n]}" for n in changed)
         raise TrainingError(f"{path} was made with other settings ({listed}); {remedy}")
 
@@ -213,7 +213,7 @@ def tensors_of(teacher: nn.Module) -> list[torch.Tensor]:
 def described(weights: Iterable[torch.Tensor]) -> dict[str, Any]:
     """What tells these weights from others, to the last bit and nearly."""
     weights = [*weights]
-    norms = [w.detach().double().norm() for w in weights if w.is_floating_point()]
+    norms = [w.detach().cpu().double().norm() for w in weights if w.is_floating_point()]
     norm = float(torch.stack(norms).norm()) if norms else 0.0
     return {"starting weights": digest(weights), "their norm": norm}
 

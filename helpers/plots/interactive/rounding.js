@@ -76,9 +76,9 @@ function figure(fig, { multiplier, shift, reach }) {
         ` To the even one: ${minus(results[2], 0)}.`
       : `. The nearest is ${minus(results[2], 0)}.`;
     fig.say(
-      `Sum times scale: ${minus(total.value, 0)} · ${multiplier} / 2${power} =` +
+      `Sum times factor: ${minus(total.value, 0)} · ${multiplier} / 2${power} =` +
         ` ${minus(value, 3)}${told} Over all sums from ${minus(-reach, 0)} to ${reach} only` +
-        " half to even has no bias.",
+        " half to even has a mean error of 0.",
       { value, down: results[0], up: results[1], even: results[2], bias: Object.values(bias) },
     );
     return bottom + 8;
