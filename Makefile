@@ -1,13 +1,13 @@
 # Every target makes the environment it needs; a second call finds it ready.
 #   make run                      the whole course, headless, quick profile
-#   make run PROFILE=full         with all images and full budgets
+#   make run PROFILE=full         with all images and full budgets, one lesson after the other
 #   make run JOBS=1               one lesson after the other: slower, but the times that lessons measure are right
 #   make run TORCH_INDEX=URL      take torch and torchvision together from another index (see README)
 
 PYTHON ?= python3
 VENV ?= .venv
 PROFILE ?= quick
-JOBS ?= 2
+JOBS ?= $(if $(filter full,$(PROFILE)),1,2)
 ONLY ?=
 TORCH_INDEX ?=
 SETS ?=

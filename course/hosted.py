@@ -42,10 +42,8 @@ if "google.colab" in sys.modules or "KAGGLE_KERNEL_RUN_TYPE" in os.environ:
     if not os.path.exists(folder):
         if not source:
             raise ValueError("run %env COURSE_REPOSITORY=<address to clone>, then this cell again")
-        clone = ["git", "clone", "--quiet", "--depth", "1", source, folder]
-        if subprocess.run(clone).returncode:
-            switch = "on Kaggle, switch on Internet in the notebook's settings"
-            raise OSError(f"{{source}} cannot be cloned: see its address; {{switch}}")
+        if subprocess.run(["git", "clone", "--quiet", "--depth", "1", source, folder]).returncode:
+            raise OSError(f"{{source}} cannot be cloned; on Kaggle, switch on Internet in Settings")
     sys.path.insert(0, folder)
     from course import hosted
 
@@ -76,12 +74,11 @@ def set_up() -> None:
         print(f"ready; your answers are kept in {answers}")
     else:
         drive = "; or mount Drive, then run this cell and those below it again"
-        has_drive = "KAGGLE_KERNEL_RUN_TYPE" not in os.environ
+        drive *= "KAGGLE_KERNEL_RUN_TYPE" not in os.environ
         print(
             "ready; each notebook has a machine of its own here, which keeps your answers as long"
-            f" as its session: download mine.py, and for the next lesson upload it to {Path.cwd()}"
-            + drive
-            * has_drive
+            " as its session: download mine.py and the folder mine, and for the next lesson bring"
+            f" them (on Kaggle as a data set, from which you copy them) to {Path.cwd()}{drive}"
         )
     if not any((REPOSITORY / "data").glob("cifar*")):
         print("for all images, in this notebook: !python -m course data")

@@ -1,10 +1,11 @@
 """Who works: this process, its threads, or the workers of a Dask cluster."""
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+
+from course.commands.doctor import pip_install
 
 
 class Here(Executor):
@@ -37,7 +38,7 @@ def cluster(scheduler: str, number: int | None = None) -> Iterator[tuple[Executo
     try:
         from distributed import Client
     except ImportError:
-        remedy = f"{sys.executable} -m pip install -e '.[cluster]' -c constraints.txt"
+        remedy = f'{pip_install()} -e ".[cluster]" -c constraints.txt'
         raise RuntimeError(f"--scheduler needs Dask, which is not installed: {remedy}") from None
     with Client(scheduler) as client:
         pool = client.get_executor(pure=False)

@@ -169,10 +169,14 @@ def test_every_photo_is_taken_or_named_whatever_its_ending(tmp_path):
 def test_images_behind_a_link_count_and_a_link_upwards_does_not_go_round(tmp_path):
     folder = write_images(tmp_path / "birds")
     more = write_images(tmp_path / "more", classes=1) / "class0"
-    (folder / "class0/more").symlink_to(more)
+    for link in ("more", "the same"):
+        (folder / "class0" / link).symlink_to(more)
     (folder / "class1/up").symlink_to(folder / "class1")
+    (folder / "class2/all").symlink_to(folder)
+    (folder / "class1/there").symlink_to(folder / "class2")
+    (folder / "class2/back").symlink_to(folder / "class1")
     counts = {name: len(files) for name, files in image_folders.classes_in(folder).items()}
-    assert counts == {"class0": 10, "class1": 5, "class2": 5}
+    assert counts == {"class0": 10, "class1": 10, "class2": 10}
 
 
 def test_an_umlaut_of_two_characters_is_the_same_name(tmp_path):
@@ -187,6 +191,10 @@ def test_an_umlaut_of_two_characters_is_the_same_name(tmp_path):
         parts = image_folders._files_by_class(folder)[1]
         order.append([[name, *(path.name for path in files)] for name, files in parts.items()])
     assert order[0] == order[1] and order[0][0][0] == "Zebra"
+    (tmp_path / "0" / "A\u0308rzte").mkdir()  # unpacked beside the other
+    (tmp_path / "0" / "A\u0308rzte" / "more.png").touch()
+    found = image_folders.classes_in(tmp_path / "0")
+    assert {name: len(files) for name, files in found.items()} == {"Zebra": 10, "\u00c4rzte": 11}
 
 
 def test_images_that_do_not_fit_into_memory_are_named_and_a_folder_here_has_a_name(

@@ -97,6 +97,10 @@ def test_a_folder_keeps_the_run_that_it_holds(result, tmp_path):
     models.save(made.stages["quantized"], tmp_path / "quantized.safetensors")
     models.save(dense, tmp_path / "dense.safetensors")
     held_by(tmp_path, dense, pruned)
+    models.save(dense, tmp_path / "quantized.safetensors")  # which no recipe made
+    with pytest.raises(models.ModelError, match="holds another network"):
+        held_by(tmp_path, dense, pruned)
+    models.save(made.stages["quantized"], tmp_path / "quantized.safetensors")
     for change in ({"recipe": Recipe(weight_bits=4)}, {"epochs": 0}):
         with pytest.raises(models.ModelError, match="with other settings"):
             held_by(tmp_path, dense, pruned, **change)
@@ -124,7 +128,7 @@ def test_a_class_that_does_not_make_the_network_is_refused_when_its_file_is_load
     traced.input_normalization = Normalization((0.1,) * 3, (0.2,) * 3)
     graph = pipeline.as_saveable(traced, cifar)
     assert torch.equal(graph(images), net(images))
-    copied = copy.deepcopy(pruning.prune(graph, images, ratio=0, scope="all"))
+    copied = copy.deepcopy(pruning.remove_dead_channels(graph, images)[0])
     assert copied.input_normalization == traced.input_normalization
     models.save(copied, tmp_path / "graph.safetensors")
 

@@ -187,8 +187,8 @@ def normalization(arguments: argparse.Namespace) -> Normalization | None:
         )
     if not all(0 <= mean <= 1 for mean in ways.mean) or not all(0 < d < 10 for d in ways.deviation):
         raise models.ModelError(
-            "--mean and --deviation are of pixels from 0 to 1, so no mean is above 1 and no"
-            " deviation is 0: divide numbers for pixels up to 255 by 255"
+            "--mean and --deviation are of pixels from 0 to 1, so a mean lies between 0 and 1, and"
+            " a deviation above 0 and below 10: divide numbers for pixels up to 255 by 255"
         )
     return ways if ways.mean else None
 
@@ -230,4 +230,4 @@ def named(word: str) -> tuple[str, Any]:
     try:
         return name, json.loads(value)
     except ValueError:
-        return name, value
+        return name, {"True": True, "False": False, "None": None}.get(value, value)

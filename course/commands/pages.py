@@ -25,8 +25,8 @@ def folder(word: str) -> Path:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the pages of the notebooks that were run last; without a run, of those that came with
-    the course.
+    """Write the pages of the notebooks as they were run last, in full and one at a time; without
+    such a run, as they came with the course.
     """
     name, write = PAGES[arguments.command]
     for path in write(arguments.output or runner.BUILD / name):

@@ -61,7 +61,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.qat_epochs:
         network, schedule = (
             qat.prepare(model, images, recipe),
-            replace(qat.SHORT, epochs=arguments.qat_epochs),
+            replace(
+                qat.SHORT,
+                epochs=arguments.qat_epochs,
+                batch_size=training.batch_size_for(dataset),
+            ),
         )
         with saving(arguments) as places:
             training.train(network, dataset, schedule, teacher=model, **places)

@@ -415,21 +415,46 @@ IMAGE = torch.randn(2, 3, 6, 6)
 
 def flattened():
     """Its map is flattened, which depends on the order in memory."""
-    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4))
+    convolutions = nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 1)
+    return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(8 * 36, 4))
 
 
-@pytest.mark.parametrize("how", ["images in channels_last", "filters in channels_last", "bfloat16"])
-def test_what_was_optimised_for_another_order_or_dtype_can_be_saved(how, tmp_path):
-    model, x = models.build(flattened).eval(), torch.randn(2, 3, 8, 8)
+def grey_and_flattened():
+    return nn.Sequential(nn.Conv2d(1, 3, 1), *flattened())
+
+
+def pointwise_and_flattened():
+    return nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 64, 4))
+
+
+@pytest.mark.parametrize(
+    ("how", "make"),
+    [
+        ("images in channels_last", flattened),
+        ("images in channels_last", pointwise_and_flattened),
+        ("filters in channels_last", flattened),
+        ("filters in channels_last", grey_and_flattened),
+        ("bfloat16", flattened),
+    ],
+)
+def test_what_was_optimised_for_another_order_or_dtype_can_be_saved(how, make, tmp_path):
+    model = models.build(make).eval()
+    x = torch.randn(2, model[0].in_channels, 8, 8)
     if how.startswith("images"):
         x = x.contiguous(memory_format=torch.channels_last)
-    elif how.startswith("filters"):
+    elif "filters" in how:
         model.to(memory_format=torch.channels_last)
     else:
         model, x = model.bfloat16(), x.bfloat16()
     fast, _ = optimize(model, x, level="inference")
-    again = models.load(models.save(fast, tmp_path / "m.safetensors"), factory=flattened)
+    again = models.load(models.save(fast, tmp_path / "m.safetensors"), factory=make)
     assert fast.code == again.code and torch.equal(fast(x), again(x))
+
+
+def test_the_structure_does_not_depend_on_the_device():
+    fused_one = FusedLayer(nn.Conv2d(3, 4, 1)).to("meta")
+    assert fused_one.why_no_kernel(X[:, :3], device="cpu") is None
+    assert fused_one.why_no_kernel(X[:, :3]) is not None
 
 
 def test_a_stride_may_be_a_number_and_many_networks_may_run_at_once():

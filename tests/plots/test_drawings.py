@@ -152,6 +152,9 @@ def test_before_and_after_are_compared_and_coloured_by_what_the_pass_did():
     assert compare(before[:3], before)[1]["_3"] == MADE
     pools = [outline(trace(nn.Sequential(nn.MaxPool2d(n, 1)).eval(), X)) for n in (3, 2)]
     assert compare(*pools)[1]["_0"] == CHANGED  # its settings alone
+    padded = nn.Sequential(nn.Conv2d(3, 4, 3)).eval()
+    padded[0].padding = 2  # of which torch makes no text
+    assert outline(trace(padded, X))[1].what.startswith("Conv2d")
     flipped = copy.deepcopy(BLOCK)
     flipped[0].weight.data.neg_()
     assert compare(before, outline(trace(flipped, X)))[1]["_0"] == CHANGED

@@ -291,7 +291,7 @@ REFUSED = [
     (
         IDLE,
         torch.zeros(1, 3),
-        r"node batch_norm: .* in train mode, .* not read 'unused[^']*': .* batch of two",
+        r"node batch_norm: .* in train mode, .* not read 'norm\.bias': .* batch of two",
     ),
 ]
 

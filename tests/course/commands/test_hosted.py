@@ -106,7 +106,7 @@ def test_how_to_keep_answers_is_told_for_each_server(server, tmp_path, monkeypat
     monkeypatch.setenv(server, "1")
     hosted.set_up()
     told = capsys.readouterr().out
-    assert f"upload it to {REPOSITORY / 'notebooks'}" in told
+    assert f"to {REPOSITORY / 'notebooks'}" in told
     assert ("mount Drive" in told) == (server == "COLAB_RELEASE_TAG")
 
 

@@ -15,6 +15,7 @@ from torchvision.models import resnet18
 
 from course.__main__ import STAGES, main
 from course.commands.finetune import Ensemble
+from course.commands.options import named
 from course.publish import compressed
 from helpers import augment, data, metrics, models, pipeline, quantization, training
 from helpers.dataset import CIFAR10, normalization_of
@@ -227,12 +228,19 @@ WRONG = {
         ["--mean", "123", "116", "103", "--deviation", "58", "57", "57"],
         "divide numbers for pixels up to 255 by 255",
     ),
-    "no deviation": (["--mean", *"000", "--deviation", *"000"], "no deviation is 0"),
+    "no deviation": (["--mean", *"000", "--deviation", *"000"], "a deviation above 0"),
     "too few numbers": (
         ["--mean", "0.5", "0.5", "0.5"],
         "--mean has 3 numbers and --deviation 0: give one of each per channel",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("word", "value"), [("False", False), ("false", False), ("None", None), ("x", "x"), ("2", 2)]
+)
+def test_arguments_are_read_as_json_or_as_python_writes_them(word, value):
+    assert named(f"name={word}") == ("name", value)
 
 
 @pytest.mark.parametrize("wrong", WRONG)
