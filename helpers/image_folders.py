@@ -72,7 +72,7 @@ def _stacked(files: list[Path], size: int | None, mode: str) -> torch.Tensor:
         told = f"{len(files)} images of {width} x {height} pixels do not fit into memory"
         raise DataError(f"{told}; {remedy}") from error
     for place, path in enumerate(files):
-        image = pixels(path, size, mode)
+        image = pixels(path, size, mode) if place else first
         if image.shape != first.shape:
             raise DataError(
                 f"{path} has {image.shape[1]} x {image.shape[0]} pixels, the first image {width} x"

@@ -179,8 +179,7 @@ def _described(inputs: Any, channels_last: bool) -> Any:
     """Inputs as plain JSON: a tensor by its sizes, dtype and order, anything else by itself."""
 
     def described(x: torch.Tensor) -> list[Any]:
-        is_one = has_that_order(x)
-        order = CHANNELS_LAST if is_one else FILTERS * channels_last
+        order = CHANNELS_LAST if has_that_order(x) else FILTERS * channels_last
         return [*x.shape, str(x.dtype).removeprefix("torch.") + order]
 
     return tree_map_only(torch.Tensor, described, list(inputs))
@@ -196,6 +195,7 @@ def _zeros(described: Any) -> Any:
     if isinstance(dtype, str) and all(isinstance(size, int) for size in sizes):
         dtype, _, order = dtype.partition(" ")
         zeros = torch.zeros(sizes, dtype=getattr(torch, dtype))
-        is_one = order == CHANNELS_LAST.strip()
-        return zeros.contiguous(memory_format=torch.channels_last) if is_one else zeros
+        if order == CHANNELS_LAST.strip():
+            return zeros.contiguous(memory_format=torch.channels_last)
+        return zeros
     return [_zeros(part) for part in described]
