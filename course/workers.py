@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
-from course.commands.doctor import pip_install
+from course.commands.doctor import extra
 
 
 class Here(Executor):
@@ -38,7 +38,7 @@ def cluster(scheduler: str, number: int | None = None) -> Iterator[tuple[Executo
     try:
         from distributed import Client
     except ImportError:
-        remedy = f'{pip_install()} -e ".[cluster]" -c constraints.txt'
+        remedy = extra("cluster")
         raise RuntimeError(f"--scheduler needs Dask, which is not installed: {remedy}") from None
     with Client(scheduler) as client:
         pool = client.get_executor(pure=False)

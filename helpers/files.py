@@ -20,7 +20,7 @@ def write_atomically(path: Path, content: bytes | str) -> Path:
     except OSError as problem:  # for a full disk the system names no file
         raise OSError(problem.errno, problem.strerror or str(problem), str(path)) from problem
     finally:
-        part.unlink(missing_ok=True)
+        remove(part)
     return path
 
 

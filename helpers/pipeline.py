@@ -7,7 +7,6 @@ from pathlib import Path
 import pandas as pd
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import fx, nn
 
 from helpers import metrics, models, pruning, quantization, training
@@ -132,7 +131,7 @@ def refuse_another_run(
         if stage in held:
             path = folder / f"{stage}.safetensors"
             try:
-                before = load_file(path)
+                before = models.read_tensors(path)
             except SafetensorError as error:
                 raise models.ModelError(
                     f"{path} is damaged ({error}): choose a new folder"

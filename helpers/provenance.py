@@ -1,5 +1,6 @@
 """Where a number comes from: command, date, versions and machine, to stand in the number's row."""
 
+import os
 import platform
 import re
 import shlex
@@ -36,8 +37,13 @@ def command(whole: bool = False) -> str:
     words = sys.argv[1:] if whole else [without_folder(word) for word in sys.argv[1:]]
     module = getattr(sys.modules["__main__"], "__spec__", None)
     if module is None:
-        return shlex.join([Path(sys.argv[0]).name, *words])
-    return shlex.join(["python", "-m", module.name.removesuffix(".__main__"), *words])
+        return joined([Path(sys.argv[0]).name, *words])
+    return joined(["python", "-m", module.name.removesuffix(".__main__"), *words])
+
+
+def joined(words: list[str]) -> str:
+    """A command for the shells of this system; those of Windows keep apostrophes."""
+    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
 
 
 def without_folder(word: str) -> str:

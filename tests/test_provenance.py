@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from helpers.provenance import command, cpu_name, provenance
+from helpers.provenance import command, cpu_name, joined, provenance
 
 # what a row says, and how the process was started: as which module, and with which words
 STARTED = {
@@ -46,3 +46,10 @@ def test_a_row_names_what_one_needs_to_repeat_it(told, monkeypatch):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 512)
     assert provenance()["device"] == "GPU"
     assert all(row[key] for key in ("date", "torch", "torchvision", "python", "device", "threads"))
+
+
+def test_a_command_is_quoted_for_the_shells_of_its_system(monkeypatch):
+    words = ["python", r"C:\Anna Maria\small.safetensors", r"build\half.safetensors"]
+    assert joined(["cd", "/a b"]) == "cd '/a b'"
+    monkeypatch.setattr("os.name", "nt")
+    assert joined(words) == r'python "C:\Anna Maria\small.safetensors" build\half.safetensors'

@@ -21,6 +21,8 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 BUILD = hosted.REPOSITORY / "build"
 GIB = 1024**3
 ANEW = "delete .venv, and set up again as README says"
+UPDATED = "conda env update -f environment.yml"
+RUNTIME = "Microsoft's runtime (winget install Microsoft.VCRedist.2015+.x64)"
 MARKS = {True: "ok ", False: "fix", None: "-- "}
 
 
@@ -53,6 +55,16 @@ def python() -> Iterator[Finding]:
     yield Finding(True, f"Python {sys.version.split()[0]}")
 
 
+def in_conda() -> bool:
+    """Whether this Python is one of conda's: its packages are not to be replaced by pip's."""
+    return os.path.isdir(os.path.join(sys.prefix, "conda-meta"))
+
+
+def anew() -> str:
+    """How the course is set up once more."""
+    return UPDATED if in_conda() else ANEW
+
+
 def packages() -> Iterator[Finding]:
     """The course itself, and all that a learner needs as pyproject.toml names it."""
     project = hosted.project()
@@ -60,9 +72,10 @@ def packages() -> Iterator[Finding]:
     if hosted.here():
         wanted = hosted.needed()
     missing = [need for need in wanted if not hosted.installed(need)]
-    remedy = f'{pip_install()} -e ".[study]" -c constraints.txt'
-    if not hosted.installed("pip"):  # such as after an upgrade of the system's Python
-        remedy = ANEW
+    remedy = extra("study")
+    # No pip is there after an upgrade of the system's Python, for one.
+    if in_conda() or not hosted.installed("pip"):
+        remedy = anew()
     if hosted.here():
         remedy = hosted.REMEDY
     yield Finding(
@@ -74,10 +87,17 @@ def packages() -> Iterator[Finding]:
 
 def pip_install() -> str:
     """How to call this Python's pip, in the shell of this system."""
+    if in_conda():  # the environment is active, in any of three shells
+        return "python -m pip install"
     if " " not in sys.executable:
         return f"{sys.executable} -m pip install"
     call = "& " if os.name == "nt" else ""  # PowerShell takes a quoted word for a text
     return f'{call}"{sys.executable}" -m pip install'
+
+
+def extra(name: str) -> str:
+    """How to install what only some need."""
+    return f'{pip_install()} -e ".[{name}]"' + " -c constraints.txt" * (not in_conda())
 
 
 def place() -> Iterator[Finding]:
@@ -87,10 +107,11 @@ def place() -> Iterator[Finding]:
     found = importlib.metadata.distributions(name=COURSE)  # this folder's own egg-info, too
     for told in filter(None, (one.read_text("direct_url.json") for one in found)):
         address = urlsplit(json.loads(told)["url"])
-        folder = Path(url2pathname(address.path)).resolve()
+        server = f"//{address.netloc}" if address.netloc else ""  # as on a drive of the network
+        folder = Path(url2pathname(server + address.path)).resolve()
         same = address.scheme != "file" or folder == hosted.REPOSITORY.resolve()
-        anew = ANEW if Path(sys.prefix).name == ".venv" else f"{pip_install()} -e ."
-        yield Finding(same, f"installed from {folder}", f"this is {hosted.REPOSITORY}: {anew}")
+        remedy = ANEW if Path(sys.prefix).name == ".venv" else f"{pip_install()} -e ."
+        yield Finding(same, f"installed from {folder}", f"this is {hosted.REPOSITORY}: {remedy}")
 
 
 def torch_pair() -> Iterator[Finding]:
@@ -99,7 +120,7 @@ def torch_pair() -> Iterator[Finding]:
     """
     if not all(map(hosted.installed, ("torch", "torchvision"))):  # which `packages` has said
         return
-    torch, problem = None, ""
+    torch, problem, no_runtime = None, "", False
     first, second = map(importlib.metadata.version, ("torch", "torchvision"))
     try:
         import torch
@@ -113,11 +134,16 @@ def torch_pair() -> Iterator[Finding]:
             problem = "they are of two builds"
     except Exception as error:  # whatever it is, the operators do not work
         problem = (str(error).splitlines() or [type(error).__name__])[0][:100]
+        no_runtime = os.name == "nt" and isinstance(error, OSError)  # a library of Windows lacks
     found = f"torch {first} with torchvision {second}{problem and f' do not fit ({problem})'}"
     remedy = (
         f"take both from one place: make clean lab TORCH_INDEX={CPU_INDEX} (CPU only), or without"
         " TORCH_INDEX; without make, delete .venv and set up again, as README says"
     )
+    if in_conda():
+        remedy = f"take both from conda: {UPDATED}"
+    if no_runtime:
+        remedy = f"install {RUNTIME}, then open a new window"
     if hosted.here():
         remedy = hosted.REMEDY
     yield Finding(not problem, found, remedy)
@@ -188,7 +214,7 @@ def other_programs() -> Iterator[Finding]:
     """What only some need: reveal.js and Sphinx to present, bubblewrap and nbgrader to grade,
     Chromium to test slides and report.
     """
-    present = f'make .venv/.present, or {pip_install()} -e ".[present]" -c constraints.txt'
+    present = f"make .venv/.present, or {extra('present')}"
     yield Finding(hosted.installed("sphinx-revealjs") or None, "reveal.js, for slides", present)
     try:
         from course.grading.machine import obstacle
@@ -196,7 +222,7 @@ def other_programs() -> Iterator[Finding]:
         return
     problem = obstacle()
     yield Finding(not problem or None, "bubblewrap, to grade", problem or "")
-    remedy = f'make .venv/.grade, or {pip_install()} -e ".[grade]" -c constraints.txt'
+    remedy = f"make .venv/.grade, or {extra('grade')}"
     yield Finding(hosted.installed("nbgrader") or None, "nbgrader, to grade", remedy)
     yield Finding(hosted.installed("sphinx-book-theme") or None, "Sphinx, for the website", present)
     found = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))

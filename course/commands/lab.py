@@ -16,6 +16,7 @@ from itertools import chain, count
 from pathlib import Path
 from shutil import copy2, copytree
 
+from course.commands import doctor
 from course.hosted import REPOSITORY
 from helpers.files import write_atomically
 
@@ -87,7 +88,8 @@ def _what_is_copied(folder: Path) -> dict[str, Path]:
     files = [*sorted(NOTEBOOKS.glob("*.ipynb")), *sorted(NOTEBOOKS.glob("exercises/*.py"))]
     copied = {path.relative_to(NOTEBOOKS).as_posix(): path for path in files}
     for bundle in _assignments(folder):
-        for path in sorted(bundle.iterdir()):
+        # Who opened one there left folders of Python's and Jupyter's, and files of the system's.
+        for path in sorted(p for p in bundle.glob("[!.]*") if p.is_file() and p.suffix != ".ini"):
             copied[f"assignments/{bundle.name}/{path.name}"] = path
     return copied
 
@@ -101,7 +103,7 @@ def _assignments(folder: Path) -> list[Path]:
         from course.grading import handout  # which an edition for students does not hold
 
         # A course that many share may be one that they cannot write to.
-        can_write = os.access(REPOSITORY, os.W_OK)
+        can_write = doctor.writing(REPOSITORY, "").good
         return handout.for_practice(sources, MADE if can_write else folder / ".assignments")
     return [path.parent for path in sorted(sources.glob("*/visible.safetensors"))]
 

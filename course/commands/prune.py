@@ -2,13 +2,12 @@
 
 import argparse
 import json
-import shlex
 from pathlib import Path
 
 from course.commands import options
 from helpers import metrics, models
 from helpers.dataset import input_of
-from helpers.provenance import provenance
+from helpers.provenance import joined, provenance
 from helpers.pruning.groups import SCOPES
 from helpers.pruning.importance import CRITERIA, OF_IMAGES
 from helpers.pruning.pruner import prune
@@ -78,5 +77,5 @@ def run(arguments: argparse.Namespace) -> int:
     words += ["--input-size", arguments.input_size] if arguments.input_size else []
     words += ["--no-mirror"] if arguments.no_mirror else []
     words += ["--output", path.with_name(f"{path.stem}-finetuned.safetensors")]
-    print(f"written to {path}; fine-tune it with: {shlex.join(map(str, words))}")
+    print(f"written to {path}; fine-tune it with: {joined([*map(str, words)])}")
     return 0

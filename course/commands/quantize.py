@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from course.commands import options
 from course.commands.train import saving
 from helpers import models, training
+from helpers.files import remove
 from helpers.provenance import provenance
 from helpers.quantization import QuantizationError, Recipe, mixed_recipe, qat, quantize, to_onnx
 from helpers.quantization.plan import CHOICES
@@ -79,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         quantized, arguments.output, metrics=measured, provenance=provenance(qat.SHORT.seed)
     )
     if arguments.qat_epochs:
-        arguments.state.unlink(missing_ok=True)  # the next one of this name may have other settings
+        remove(arguments.state)  # the next one of this name may have other settings
     after = path.stat().st_size
     # A file of somebody's training may hold an optimizer's state beside the weights.
     weights = sum(tensor.nbytes for tensor in models.untied_state(model).values())

@@ -137,7 +137,7 @@ def library_module(file):
     for library in reversed(LIBRARIES):  # the first holds the others
         if file.startswith(library):
             path = file[len(library) + 1 :].removesuffix(".py")
-            return path.replace("/", ".").removesuffix(".__init__")
+            return re.sub(r"[/\\]", ".", path).removesuffix(".__init__")
     return ""
 
 

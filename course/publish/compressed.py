@@ -2,7 +2,6 @@
 make it again.
 """
 
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +14,9 @@ from course.lessons import onnx_float
 from course.reference.table import as_markdown
 from helpers import metrics, quantization
 from helpers.dataset import Dataset, normalization_of, normalize
-from helpers.files import write_atomically
+from helpers.files import remove, write_atomically
 from helpers.pipeline import Compressed
-from helpers.provenance import command
+from helpers.provenance import command, joined
 from helpers.pruning import channel_groups
 
 IMAGES, RUNS = 100, 20
@@ -76,7 +75,7 @@ def again() -> str:
     """The command that does all this again, if it was one."""
     if getattr(sys.modules["__main__"], "__spec__", None) is None:  # not by `python -m`
         return "Run the cell, or your own program, that called `pipeline.compress`."
-    return f"```\ncd {shlex.quote(str(Path.cwd()))}\n{command(whole=True)}\n```"
+    return f"```\ncd {joined([str(Path.cwd())])}\n{command(whole=True)}\n```"
 
 
 def loading(model: nn.Module) -> str:
@@ -97,7 +96,7 @@ def in_onnx_runtime(result: Compressed, images: Tensor, folder: Path) -> dict[st
             call = opened(network, images[:1], folder / f"{stage}.onnx")
             answers = torch.cat([call(image) for image in images.split(1)]).argmax(1)
         except Exception as error:  # the exporter and ONNX Runtime refuse in many ways
-            (folder / f"{stage}.onnx").unlink(missing_ok=True)  # nobody should deploy it
+            remove(folder / f"{stage}.onnx")  # nobody should deploy it
             same[stage] = " ".join(f"no ONNX: {error}".split())[:120].replace("|", "/")
             continue
         calls[stage] = call

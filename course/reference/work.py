@@ -15,6 +15,7 @@ from course.reference import measuring, stages, table
 from course.reference.jobs import Job, Sweep, SweepError, read
 from course.reference.keys import key_of
 from helpers import data, models, training
+from helpers.files import move, remove
 from helpers.provenance import provenance
 
 
@@ -98,10 +99,9 @@ def make(job: Job, sweep: Sweep, cifar: data.Dataset, key: str) -> dict[str, Any
         raise SweepError(
             f"{final} differs from the network that was measured, {written}; run the job again"
         )
-    os.replace(final, path)
-    written.unlink()
-    for left in (*files, files.handover.with_suffix(".csv")):
-        left.unlink(missing_ok=True)
+    move(final, path)
+    for left in (written, *files, files.handover.with_suffix(".csv")):
+        remove(left)
     return evaluated
 
 

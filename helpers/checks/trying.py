@@ -1,5 +1,6 @@
 """One try at an exercise: on which input it fails, and why, in terms of the learner's own lines."""
 
+import _thread
 import functools
 import inspect
 import linecache
@@ -20,6 +21,8 @@ from helpers.checks.specification import Case, Item, Tree, copy_tree
 
 SHOWN_NUMBERS = 12  # of a tensor
 SHOWN_CHARACTERS = 80  # of one input
+# Windows has no alarm; there this signal is the one that nothing else uses.
+ALARM = getattr(signal, "SIGALRM", None) or signal.SIGBREAK
 NOTHING_RETURNED = "Your function returned None: is a return missing?"
 DECIMAL = re.compile(r"(?<![\w.])\d+\.\d+(e-?\d+)?(?![\w.])")  # unless part of a name
 
@@ -157,23 +160,29 @@ def place(problem: BaseException, function: Callable) -> str:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise `OutOfTime` after so many seconds, where the system can (not on Windows, and in the
-    main thread only).
-    """
-    if (
-        not hasattr(signal, "setitimer")
-        or threading.current_thread() is not threading.main_thread()
-    ):
+    """Raise `OutOfTime` after so many seconds, in the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def ring(*signal_and_frame: object) -> None:
         raise OutOfTime
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(ALARM, ring)
+    stop = _alarm_clock(seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        stop()
+        signal.signal(ALARM, before)
+
+
+def _alarm_clock(seconds: float) -> Callable[[], object]:
+    """Set a clock that rings `ALARM`; the function that stops it."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        return functools.partial(signal.setitimer, signal.ITIMER_REAL, 0)
+    timer = threading.Timer(seconds, _thread.interrupt_main, [ALARM])
+    timer.daemon = True
+    timer.start()
+    return timer.cancel

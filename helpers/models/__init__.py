@@ -15,6 +15,7 @@ from helpers.models.files import (
     load_weights,
     pretrained,
     read_header,
+    read_tensors,
     save,
     structure,
     untied_state,

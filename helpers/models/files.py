@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load as deserialized
 from safetensors.torch import save as serialized
 from torch import nn
 
@@ -112,7 +112,7 @@ def load(path: str | Path, factory: str | Callable[..., nn.Module] | None = None
     spec, _ = read_header(path)
     # No network that fits into such a file, even at 2 bits a weight, had more.
     limit = max(MOST_NUMBERS, 16 * Path(path).stat().st_size)
-    tensors = load_file(path)
+    tensors = read_tensors(path)
     try:
         model = in_precision_of(tensors, structure(spec, path, factory, limit))
         put_tensors(model, tensors, path, "its own specification")
@@ -125,6 +125,13 @@ def load(path: str | Path, factory: str | Callable[..., nn.Module] | None = None
     if spec.normalization or spec.builder in OURS:
         model.input_normalization = Normalization(*map(tuple, spec.normalization or CIFAR10))
     return model.eval()
+
+
+def read_tensors(path: str | Path) -> dict[str, torch.Tensor]:
+    """Every tensor of a safetensors file, which is not mapped into memory: Windows replaces no such
+    file, even after an error.
+    """
+    return deserialized(Path(path).read_bytes())
 
 
 def structure(
@@ -196,7 +203,7 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
 
 def _state_dict_in(path: str | Path) -> dict[Any, Any]:
     try:
-        stored = load_file(path)
+        stored = read_tensors(path)
     except FileNotFoundError as error:
         raise ModelError(f"{path} does not exist") from error
     except (SafetensorError, OSError):

@@ -1,5 +1,6 @@
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -92,6 +93,17 @@ def test_tensors_that_do_not_fit_are_named(change, message, tmp_path):
     save_file(tensors, path, header)
     with pytest.raises(ModelError, match=message):
         models.load(path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux tells")
+def test_a_file_that_was_refused_is_not_held_by_its_error(tmp_path):
+    """As Windows neither replaces nor deletes a file that is mapped into memory."""
+    tensors, path = small().state_dict(), tmp_path / "m.safetensors"
+    del tensors["classifier.1.bias"]
+    save_file(tensors, path)
+    with pytest.raises(ModelError) as refused:
+        models.load_weights(small(), path)
+    assert refused.traceback and str(path) not in Path("/proc/self/maps").read_text()
 
 
 @pytest.mark.parametrize("scale", [0.0, math.nan])

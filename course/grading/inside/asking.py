@@ -31,7 +31,7 @@ class Asked:
     """
 
     def __init__(self, job, folder, items, closed, known):
-        self.job = job
+        self.job, self.ended = job, False
         questions, self.asks = os.pipe()
         self.hears, answers = os.pipe()
         self.child = os.fork()
@@ -61,9 +61,11 @@ class Asked:
 
     def __exit__(self, *problem):
         """End everything that the student's code has started, and clear what it wrote."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1 if self.job["boxed"] else self.child, signal.SIGKILL)
-        os.waitpid(self.child, 0)
+        if self.job["boxed"] or not self._has_ended():  # its number may be another's by then
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1 if self.job["boxed"] else self.child, signal.SIGKILL)
+        if not self.ended:
+            os.waitpid(self.child, 0)
         os.close(self.asks)
         os.close(self.hears)
         for disk in self.job["disks"]:
@@ -83,7 +85,7 @@ class Asked:
         data = bytearray()
         while len(data) < size:
             if not select.select([self.hears], [], [], 0.2)[0]:
-                if os.waitid(os.P_PID, self.child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if self._has_ended():
                     raise Gone  # while something that it has started holds the pipe open
                 continue
             chunk = os.read(self.hears, size - len(data))
@@ -91,6 +93,11 @@ class Asked:
                 raise Gone
             data += chunk
         return bytes(data)
+
+    def _has_ended(self):
+        """Whether the process is over; os.waitid, which would not reap it, macOS has of late."""
+        self.ended = self.ended or os.waitpid(self.child, os.WNOHANG)[0] != 0
+        return self.ended
 
 
 def _remove(path):

@@ -2,6 +2,7 @@
 sweep, doctor.
 """
 
+import importlib.abc
 import importlib.metadata
 import re
 import shutil
@@ -396,6 +397,39 @@ def test_powershell_takes_a_quoted_word_for_a_text(monkeypatch):
     monkeypatch.setattr(doctor.sys, "executable", r"C:\Anna Maria\python.exe")
     monkeypatch.setattr(doctor.os, "name", "nt")
     assert doctor.pip_install() == r'& "C:\Anna Maria\python.exe" -m pip install'
+
+
+def test_in_an_environment_of_condas_no_package_is_replaced_by_pips(monkeypatch, tmp_path):
+    (tmp_path / "conda-meta").mkdir()
+    monkeypatch.setattr(doctor.sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(doctor.hosted, "installed", lambda _: False)
+    (finding,) = doctor.packages()
+    assert finding.remedy == doctor.anew() == "conda env update -f environment.yml"
+    assert doctor.extra("grade") == 'python -m pip install -e ".[grade]"'
+    monkeypatch.setattr(doctor.hosted, "installed", lambda _: True)
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    (finding, *_) = doctor.torch_pair()
+    assert finding.remedy.endswith(": conda env update -f environment.yml")
+
+
+def test_where_windows_lacks_microsofts_runtime_its_name_is_told(monkeypatch):
+    class Broken(importlib.abc.MetaPathFinder):
+        def find_spec(self, name, path, target=None):
+            if name == "torch":
+                raise OSError("[WinError 126] Das angegebene Modul wurde nicht gefunden")
+
+    monkeypatch.setattr(doctor.os, "name", "nt")
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "torch")
+    (finding,) = doctor.torch_pair()
+    assert not finding.good and "VCRedist" in finding.remedy and "WinError 126" in finding.what
+
+
+def test_a_course_on_a_drive_of_the_network_is_found_where_it_is(monkeypatch):
+    told = Namespace(read_text=lambda _: '{"url": "file://uni/home/anna/int8-course"}')
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: [told])
+    (finding,) = doctor.place()
+    assert finding.what.endswith("/uni/home/anna/int8-course")
 
 
 def test_what_only_some_need_is_neither_good_nor_a_failure(monkeypatch, capsys):

@@ -22,6 +22,13 @@ def course(tmp_path, monkeypatch):
     return notebooks, tmp_path / "work"
 
 
+def raising(problem):
+    def function(*_, **__):
+        raise problem
+
+    return function
+
+
 def contents(folder):
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != lab.COPIED)
     return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in files}
@@ -40,8 +47,8 @@ def test_a_new_working_copy_has_everything_and_the_answers_that_were_there(cours
 
 def test_assignments_of_an_edition_arrive_as_they_are(course):
     notebooks, work = course
-    (notebooks / "assignments" / "a1").mkdir(parents=True)
-    for file in ("a1.ipynb", "visible.safetensors"):
+    (notebooks / "assignments" / "a1" / "__pycache__").mkdir(parents=True)  # one was opened there
+    for file in ("a1.ipynb", "visible.safetensors", ".DS_Store", "desktop.ini"):
         (notebooks / "assignments" / "a1" / file).write_text("a1", encoding="utf-8")
     lab.bring_up_to_date(work)
     arrived = {path for path in contents(work) if path.startswith("assignments")}
@@ -72,7 +79,7 @@ def test_a_course_that_cannot_be_written_to_has_its_assignments_made_in_the_work
     clone, monkeypatch
 ):
     _, work = clone
-    monkeypatch.setattr(lab.os, "access", lambda path, mode: path != lab.REPOSITORY)
+    monkeypatch.setattr(lab.doctor, "TemporaryFile", raising(OSError("Zugriff verweigert")))
     lab.bring_up_to_date(work)
     assert (work / "assignments" / "a1" / "visible.safetensors").exists()
     assert not lab.MADE.exists()

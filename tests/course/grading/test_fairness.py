@@ -19,6 +19,7 @@ import torch.nn.utils.prune
 
 from course.__main__ import main
 from course.grading import answers, course
+from course.grading import guard as guarding
 from course.grading.answers import fill
 from course.grading.guard import Forbidden, Guard
 from course.grading.intake import packed_bytes
@@ -193,6 +194,19 @@ def test_a_library_goes_by_its_file_whatever_it_is_imported_as():
     with suppress(Forbidden), Guard(["torch.nn.utils.prune.*"]) as guard:
         own._compute_norm(torch.ones(2, 2), 1, 0)
     assert "calls torch.nn.utils.prune._compute_norm" in guard.found
+
+
+def test_a_library_of_windows_has_the_same_names(monkeypatch):
+    libraries = (r"C:\p\Lib", *[r"C:\p\Lib\site-packages"] * 2)
+    monkeypatch.setattr(guarding, "LIBRARIES", libraries)
+    guarding.library_module.cache_clear()
+    for file, name in (
+        (r"C:\p\Lib\site-packages\torch\nn\utils\fusion.py", "torch.nn.utils.fusion"),
+        (r"C:\p\Lib\site-packages\torch\fx\__init__.py", "torch.fx"),
+        (r"C:\Users\anna\int8\work\a1.py", ""),
+    ):
+        assert guarding.library_module(file) == name
+    guarding.library_module.cache_clear()
 
 
 def test_a_long_line_is_cut_where_one_sees_it(tmp_path):

@@ -67,6 +67,10 @@ def test_each_level_of_onnx_runtime_leaves_fewer_operators_that_compute_the_same
     np.testing.assert_allclose(got, model(x).detach(), rtol=1e-4, atol=1e-5)
 
 
+def test_a_fused_convolution_counts_as_one_whatever_the_processor_calls_it():
+    assert onnx_float.counted(["Conv", "FusedConv", "Constant", "Add"]) == {"Conv": 2, "Add": 1}
+
+
 def test_operations_and_bytes_of_each_convolution_and_of_relu6():
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 4, 1)
