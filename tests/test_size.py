@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 95_450,
+    "helpers": 95_575,
     "helpers/graphs": 12_690,
     "helpers/models": 6_030,
     "helpers/passes": 10_910,

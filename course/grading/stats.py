@@ -68,7 +68,7 @@ def draw(room: Classroom, exercise: Exercise) -> list[Path]:
     rows = [
         f'<tr><th scope="row">{html.escape(item)}</th><td>{in_words(row.earned, EARNED)}</td>'
         f"<td class='number'>{'' if pd.isna(row.earned) else f'{row.earned:.0%}'}</td>"
-        f"<td>{in_words(row.discrimination, SEPARATES) * pd.notna(row.earned)}</td></tr>"
+        f"<td>{tells(row.discrimination, len(totals)) * pd.notna(row.earned)}</td></tr>"
         for item, row in statistics.iterrows()
     ]
     title = f"{html.escape(name)}: how the class did"
@@ -85,6 +85,7 @@ def draw(room: Classroom, exercise: Exercise) -> list[Path]:
     return files
 
 
+SURE_ENOUGH = 0.1  # a correlation with the rest
 # From this number on the words hold; what is not a number gets the last.
 EARNED = (
     (0.9, "nearly everybody"),
@@ -95,8 +96,8 @@ EARNED = (
 )
 SEPARATES = (
     (0.3, "those who have it did well elsewhere, too"),
-    (0.1, "tells little about the rest"),
-    (-0.1, "tells nothing about the rest"),
+    (SURE_ENOUGH, "tells little about the rest"),
+    (-SURE_ENOUGH, "tells nothing about the rest"),
     (-2, "strong hand-ins lose it more often than weak ones: read this item again"),
     (None, "everybody has the same points, so it tells nothing"),
 )
@@ -107,6 +108,15 @@ def in_words(number: float, words: tuple) -> str:
     return next(
         text for least, text in words if least is None or (number == number and number >= least)
     )
+
+
+def tells(discrimination: float, students: int) -> str:
+    """What an item tells about the rest. Without any relation a correlation is larger than
+    2 / sqrt(students), up or down, one time in twenty.
+    """
+    if SURE_ENOUGH <= abs(discrimination) < 2 / students**0.5:
+        return "too few hand-ins to tell"
+    return in_words(discrimination, SEPARATES)
 
 
 LEVELS = (0.2, 0.4, 0.6, 0.8)

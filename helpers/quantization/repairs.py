@@ -13,9 +13,10 @@ a soft switch
 
     h(v) = clamp(1.2 sigmoid(v) - 0.1, 0, 1)
 
-and gradient descent on v lowers the error while a growing penalty 1 - |2 h - 1|^beta pushes every
-switch to 0 or 1. After M. Nagel et al., "Up or Down? Adaptive Rounding for Post-Training
-Quantization" (AdaRound), arXiv:2004.10568, which follows the same loss with mini-batches of images.
+and gradient descent on v lowers the error while a penalty 1 - |2 h - 1|^beta, with beta falling,
+takes hold of more and more switches, and pushes each to 0 or 1. After M. Nagel et al., "Up or Down?
+Adaptive Rounding for Post-Training Quantization" (AdaRound), arXiv:2004.10568, which follows the
+same loss with mini-batches of images.
 
 **Bias correction.** Rounded weights and a quantized input give, on average, E[V y] instead of
 E[W x]. The difference is a constant per output channel: b' = b + W E[x] - V E[y]. After

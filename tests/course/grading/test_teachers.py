@@ -351,6 +351,21 @@ def test_difficulty_in_words():
     assert words == ["nearly everybody", "some", "not all read yet"]
 
 
+@pytest.mark.parametrize(
+    ("found", "students", "says"),
+    [
+        (-0.2, 13, "too few hand-ins"),
+        (-0.2, 200, "read this item again"),
+        (0.4, 13, "too few hand-ins"),
+        (0.4, 30, "did well elsewhere"),
+        (0.05, 13, "tells nothing"),
+        (float("nan"), 13, "everybody has the same points"),
+    ],
+)
+def test_of_a_small_class_no_item_is_said_to_tell_what_chance_may(found, students, says):
+    assert says in stats.tells(found, students)
+
+
 A5 = course.load("a5")
 RULE = A5.load_driver()
 # accuracy above the least that earns points, and bytes as a share of the most that do
