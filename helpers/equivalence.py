@@ -92,9 +92,10 @@ class ExpectedAnswers:
         answers = {}
         with forked_random(), torch.no_grad():
             for number, inputs in self._calls.items():
-                seeded = torch.manual_seed(number).get_state()
+                seed_generators(number)
+                start = generators()
                 answers[number] = _answer(network, inputs, dtype)
-                self._is_random |= not torch.equal(seeded, torch.get_rng_state())
+                self._is_random |= not all(map(torch.equal, start, generators()))
         return answers
 
     def _mismatch(self, network: nn.Module, number: int, got: Any, tolerance: float) -> str | None:
@@ -134,7 +135,24 @@ class ExpectedAnswers:
 
 def forked_random() -> AbstractContextManager:
     """A `with` block that leaves all generators of random numbers as they were, on GPUs, too."""
-    return torch.random.fork_rng(devices=range(torch.cuda.device_count()))
+    return torch.random.fork_rng(devices=gpus_in_use())
+
+
+def seed_generators(number: int) -> None:
+    """Seed all generators in use; `torch.manual_seed` would also set what a GPU begins with."""
+    torch.default_generator.manual_seed(number)
+    if gpus_in_use():
+        torch.cuda.manual_seed_all(number)
+
+
+def generators() -> list[torch.Tensor]:
+    """The states of all generators in use."""
+    return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, gpus_in_use())]
+
+
+def gpus_in_use() -> range:
+    """Those that are not would be started if asked, and fail where their driver is too old."""
+    return range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> str:

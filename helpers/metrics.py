@@ -80,6 +80,8 @@ def check_scores(model: nn.Module, dataset: Dataset) -> None:
     try:
         with evaluation_mode(model):
             scores = model(image)
+    except (NotImplementedError, torch.OutOfMemoryError):  # of the device, and not of the image
+        raise
     except Exception as error:  # a network may raise anything
         reason = " ".join(str(error).split())[:200]
         if image.shape[1] == 1:
@@ -113,7 +115,10 @@ def use_faster_format(
     """
     asked = (*models, *filter(None, [teacher]))
     tensors = [t for model in models for t in chain(model.parameters(), model.buffers())]
-    for form in (torch.channels_last, torch.contiguous_format):
+    forms = (torch.channels_last, torch.contiguous_format)
+    # On Apple's GPUs the gradients of a batch norm in channels_last are wrong before PyTorch 2.14:
+    # https://github.com/pytorch/pytorch/issues/175189
+    for form in forms[images.device.type == "mps" :]:
         for tensor in tensors:
             if tensor.dim() == 4:  # `Module.to` fails at the 5 of a Conv3d
                 tensor.data = tensor.data.to(memory_format=form)

@@ -12,7 +12,7 @@ from torch import fx, nn
 from helpers import metrics, models, pruning, quantization, training
 from helpers.dataset import Dataset, set_default_normalization
 from helpers.graphs.tracing import Graph
-from helpers.provenance import provenance
+from helpers.provenance import cpu_name, provenance
 
 CALIBRATION_IMAGES = 1024
 LATENCY_BATCHES = (1, 128)
@@ -73,6 +73,8 @@ def compress(
             refused before anything is written.
         latency_runs: timed passes per stage and batch size.
     """
+    if (place := metrics.device_of(model)).type != "cpu":
+        raise models.ModelError(f"the network is on {place}; this is done on the CPU: call .cpu()")
     stages = {"dense": as_saveable(model, dataset)}
     folder = folder and Path(folder)
     recipe = recipe or quantization.Recipe()
@@ -106,7 +108,9 @@ def compress(
     except BaseException as error:  # Ctrl-C too
         error.stages = stages
         raise
-    return Compressed(stages, table.assign(**provenance(seed)), dead, scope)
+    # An earlier training may have used a GPU.
+    origin = provenance(seed) | {"device": cpu_name()}
+    return Compressed(stages, table.assign(**origin), dead, scope)
 
 
 def rehearse(

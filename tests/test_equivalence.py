@@ -1,4 +1,5 @@
 import copy
+import itertools
 import re
 
 import pytest
@@ -12,8 +13,10 @@ from helpers.equivalence import (
     _random_like,
     assert_equivalent,
     digest,
+    forked_random,
     gap,
     randomize_batchnorm,
+    seed_generators,
 )
 from tests.passes.zoo import Net
 
@@ -92,6 +95,29 @@ def test_a_digest_tells_bytes_apart_wherever_they_lie_in_memory():
     one = torch.tensor(3.5)
     same = [one.expand(1), torch.tensor([[3.5, 1.0]]).T[:1], one.reshape(1)]
     assert len({digest([x]) for x in same}) == 1 and digest([one]) != digest([2 * one])
+
+
+def test_random_numbers_are_kept_without_starting_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)  # its driver may be too old
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda _: pytest.fail("seeded for later"))
+    before = torch.get_rng_state()
+    with forked_random():
+        seed_generators(3)
+        assert torch.initial_seed() == 3
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("draws", [True, False])
+def test_a_network_that_draws_on_a_gpu_is_known_as_random(monkeypatch, draws):
+    states, seeds = itertools.count(), []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    state = lambda gpu: torch.tensor([next(states) if draws else 0])  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "get_rng_state", state)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, gpu: None)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    assert ExpectedAnswers(network(), (X,))._is_random == draws
+    assert seeds and set(seeds) >= {0, 1}  # each call has its own, on GPUs, too
 
 
 def test_networks_that_give_no_number_are_not_called_equal():

@@ -10,6 +10,7 @@ from course.benchmarks import speed
 from helpers import allocator, metrics, models, passes, quantization
 from helpers.metrics import compare_latency, count_parameters, profile
 from tests.passes.zoo import Net
+from tests.training.tiny import tiny_cifar
 
 
 def test_multiply_adds_are_counted_inside_of_kernels_too():
@@ -121,6 +122,26 @@ def test_candidates_take_turns_and_are_compared_with_the_first(clock):
     assert len(calls) == 4 + 5 * 4
     assert rounds == {"aabb", "bbaa"}  # neither is always the first
     assert table.speedup.tolist() == pytest.approx([1, 1 / 3])
+
+
+def test_on_an_apple_gpu_networks_stay_contiguous_since_its_gradients_were_wrong():
+    class OnAppleGpu:
+        device = torch.device("mps")
+
+        def __getitem__(self, part):
+            return torch.zeros(1, 3, 8, 8)
+
+    model = nn.Conv2d(3, 4, 3)
+    assert metrics.use_faster_format(OnAppleGpu(), model) == torch.contiguous_format
+    assert metrics.use_faster_format(torch.zeros(1, 3, 8, 8), model) == torch.channels_last
+
+
+def test_what_a_device_cannot_do_is_told_whole_and_not_blamed_on_the_images():
+    def forward(model, x):
+        raise NotImplementedError("not on this GPU " + 300 * "x" + " but with this remedy")
+
+    with pytest.raises(NotImplementedError, match=r"^not on this GPU.* but with this remedy$"):
+        metrics.check_scores(Net(forward), tiny_cifar())
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import torch
 
 from helpers import models, pipeline, pruning, quantization, training
 from helpers.data import Normalization, load_cifar10
+from helpers.provenance import cpu_name
 from helpers.quantization import Recipe
 from tests.marks import IN_CI
 
@@ -32,7 +33,10 @@ def result():
     filters.weight.data[4], norm.running_var[4], norm.bias.data[4] = 0, 0, -1
     model.features[3].conv[1][1].running_var[4] = 0
     before = copy.deepcopy(model.state_dict())
-    made = pipeline.compress(model, few, finetune_epochs=1, latency_runs=3, progress=False)
+    with pytest.MonkeyPatch.context() as patch:  # an earlier training has used a GPU
+        patch.setattr(torch.cuda, "max_memory_allocated", lambda: 512)
+        patch.setattr(torch.cuda, "get_device_name", lambda: "GPU")
+        made = pipeline.compress(model, few, finetune_epochs=1, latency_runs=3, progress=False)
     return model, before, few, made
 
 
@@ -44,6 +48,7 @@ def test_one_row_per_stage_and_each_is_what_it_says(result):
         == ["dense", "pruned", "fine-tuned", "quantized"]
     )
     assert made.model is made.stages["quantized"]
+    assert set(made.table.device) == {cpu_name()}
     for row in made.table.itertuples():
         found = training.evaluate(made.stages[row.stage], cifar.test_images, cifar.test_labels)
         assert (row.accuracy, row.test_images) == (found.accuracy, found.n)
@@ -154,6 +159,8 @@ def test_an_edited_layer_is_named_before_anything_is_quantized(result):
 
 def test_what_would_fail_after_the_training_fails_before_it(result, tmp_path):
     model, _, few, _ = result
+    with pytest.raises(models.ModelError, match=r"on meta; this is done on the CPU: call \.cpu"):
+        pipeline.compress(copy.deepcopy(model).to("meta"), few, progress=False)
     recipe = quantization.Recipe(layer_bits={"no such layer": 4})
     for options, message in (
         ({"latency_runs": 2}, "3 runs or more"),

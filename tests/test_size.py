@@ -19,23 +19,23 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 95_580,
-    "helpers/graphs": 12_690,
-    "helpers/models": 6_040,
+    "helpers": 95_780,
+    "helpers/graphs": 12_700,
+    "helpers/models": 6_050,
     "helpers/passes": 10_910,
     "helpers/pruning": 14_300,
-    "helpers/quantization": 21_100,
+    "helpers/quantization": 21_140,
     "helpers/plots": 5_270,
     "helpers/training": 7_800,
     "helpers/checks": 5_630,
-    "course": 101_110,
+    "course": 101_210,
     "course/benchmarks": 17_430,
     "course/commands": 10_930,
     "course/grading": 41_920,
     "course/lessons": 6_640,
     "course/publish": 9_100,
     "course/reference": 11_990,
-    "tests": 249_680,
+    "tests": 250_530,
     "notebooks": 101_340,
 }
 TOKENS_A_LINE = 11

@@ -149,11 +149,9 @@ def torch_pair() -> Iterator[Finding]:
     yield Finding(not problem, found, remedy)
     if torch is None:
         return
-    gpu = (
-        torch.cuda.get_device_name()
-        if torch.cuda.is_available()
-        else "no NVIDIA GPU, and none is needed"
-    )
+    from course.gpu import name_of_gpu  # it imports torch
+
+    gpu = name_of_gpu() or "no NVIDIA GPU that this PyTorch can use, and none is needed"
     yield Finding(True, f"GPU: {gpu}")
     vectors = torch.backends.cpu.get_cpu_capability()
     yield Finding(True, f"{torch.get_num_threads()} threads on {os.cpu_count()} cores, {vectors}")

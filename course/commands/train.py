@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 from torch import nn
 
 from course.commands import options
+from course.gpu import name_of_gpu
 from helpers import models, training
 from helpers.dataset import Dataset
 from helpers.files import write_atomically
@@ -142,9 +143,9 @@ def saving(arguments: Namespace) -> Iterator[dict[str, Path | None]]:
 
 
 def device() -> torch.device:
-    """A GPU if there is one, on which the fastest kernel for each shape is looked for once."""
+    """A GPU if there is one to use; there the fastest kernel for each shape is looked for once."""
     torch.backends.cudnn.benchmark = True
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device("cuda" if name_of_gpu() else "cpu")
 
 
 def finish(

@@ -116,9 +116,9 @@ def _check(model: nn.Module, example_inputs: tuple[Any, ...]) -> None:
         raise GraphMismatch(
             "tracing", f"{without_data[0]} has no data (device meta), and the inputs have some"
         )
-    if given[0].device.type == "mps":
+    if given[0].device.type in ("mps", "xpu"):  # Apple's have none, and of Intel's only some
         raise UnsupportedCase(
-            "tracing", "Apple's GPU has no float64, in which folding computes: move all to the CPU"
+            "tracing", "this GPU may lack float64, in which folding computes: move all to the CPU"
         )
     taken = RESERVED.intersection((*model._modules, *model._parameters, *model._buffers))
     if taken:

@@ -31,7 +31,14 @@ from torch import fx, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map_only
 
-from helpers.equivalence import TOLERANCE, digest, forked_random, gap, tensors_in
+from helpers.equivalence import (
+    TOLERANCE,
+    digest,
+    forked_random,
+    gap,
+    seed_generators,
+    tensors_in,
+)
 from helpers.graphs.recording import first_names
 from helpers.models.header import ModelError
 
@@ -227,7 +234,7 @@ def _computed(model: nn.Module) -> dict[int, torch.Tensor]:
 @torch.no_grad()
 def _answers(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
     """All tensors in an answer; none if the network does not take these inputs."""
-    torch.manual_seed(0)
+    seed_generators(0)
     with suppress(Exception):  # a network may raise anything
         answer = network(*map(torch.clone, inputs))
         return tensors_in(answer)

@@ -23,7 +23,7 @@ import torch
 from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
-from helpers.equivalence import forked_random
+from helpers.equivalence import forked_random, seed_generators
 from helpers.graphs.effects import is_fresh, is_random, written
 from helpers.graphs.layers import channel_axis
 from helpers.graphs.operations import called_module, operation
@@ -67,7 +67,7 @@ def constant_inputs(
             layer.register_forward_pre_hook(partial(observe, found, axis), with_kwargs=True)
     try:
         with forked_random():
-            torch.manual_seed(0)
+            seed_generators(0)
             model(*(CONTRAST * torch.randn_like(x) for x in as_tuple(example_inputs)))
     except Exception as error:
         why = f"{type(model).__name__} fails on random images: {error}"

@@ -152,11 +152,15 @@ class QuantizedModel(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "QuantizedModel":
         """What `.to()` and its kin do to every tensor; other precisions would round the scales."""
-        dtype = fn(torch.zeros(1)).dtype
-        if dtype != torch.float32:
+        made = fn(torch.zeros(1))
+        if made.device.type != "cpu":
             raise QuantizationError(
-                f"a quantized network keeps its scales in float32, not {dtype}, which would change"
-                " its answers; leave .half(), .double() and .to(dtype) out"
+                f"a quantized network computes on the CPU, not on {made.device}: leave .to() out"
+            )
+        if made.dtype != torch.float32:
+            raise QuantizationError(
+                f"a quantized network keeps its scales in float32, not {made.dtype}, which would"
+                " change its answers; leave .half(), .double() and .to(dtype) out"
             )
         return super()._apply(fn, recurse)
 

@@ -12,6 +12,7 @@ from torch import Tensor, fx, nn
 
 from helpers.dataset import DataError, input_of
 from helpers.equivalence import gap
+from helpers.metrics import device_of
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.plan import Plan
 
@@ -26,6 +27,10 @@ def calibration_input(model: nn.Module, images: Tensor) -> Tensor:
             f"calibration images: expected one uint8 or float32 tensor, got {kind}; for another"
             " precision, call .float() on the images and the network; if it takes several inputs,"
             " quantize the parts that take one; if it takes words, those after the embedding"
+        )
+    if {images.device, device_of(model)} != {torch.device("cpu")}:
+        raise QuantizationError(
+            "quantizing is done on the CPU: call .cpu() on the network and the calibration images"
         )
     if not images.numel():
         raise QuantizationError(

@@ -40,8 +40,8 @@ class Config:
         distill: weight of the teacher's softened answers against the labels, 0 to 1.
         temperature: how far the teacher's answers are softened.
         precision: "auto" (bfloat16 where the hardware computes in it), "float32" or "bfloat16".
-        compile: let torch.compile write the kernels; takes a C++ compiler, and a minute for each
-            size of the images.
+        compile: let torch.compile write the kernels; takes a C++ compiler (on a GPU Triton and a C
+            compiler), and a minute for each size of the images.
         seed: for the order of the images and their augmentation; the starting weights depend on
             torch.manual_seed.
     """

@@ -239,7 +239,8 @@ def uses_bfloat16(precision: str, device: torch.device) -> bool:
     if precision != "auto":
         return precision == "bfloat16"
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        with torch.cuda.device(device):  # of several GPUs it asks the current one
+            return torch.cuda.is_bf16_supported(including_emulation=False)
     return device.type == "cpu" and (
         torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     )

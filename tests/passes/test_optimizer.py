@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from helpers import models, passes
 from helpers.equivalence import ExpectedAnswers
@@ -76,6 +77,12 @@ def test_a_network_whose_input_is_a_table_is_saved_and_loaded(tmp_path):
     assert torch.equal(again(x), folded(x))
 
 
+def on_gpu(kind: str) -> torch.Tensor:
+    """A tensor without data that says it lies there."""
+    with FakeTensorMode():
+        return torch.empty(2, 3, 6, 6, device=kind)
+
+
 BAD = {
     "train mode": (lambda: small().train(), X, UnsupportedCase, r"train mode: call model.eval\(\)"),
     "wrong shape": (
@@ -103,6 +110,8 @@ BAD = {
         GraphMismatch,
         "1.weight has no",
     ),
+    "Apple's GPU": (small, on_gpu("mps"), UnsupportedCase, "float64, in which.*move all to the C"),
+    "Intel's GPU": (small, on_gpu("xpu"), UnsupportedCase, "float64, in which.*move all to the C"),
     "layer code": (
         lambda: Net(lambda m, x: m.code(x), code=conv()).eval(),
         X,

@@ -41,6 +41,8 @@ NAN, MISNAMED = torch.tensor([1.0, math.nan]), Recipe(layer_bits={"c": 8})
         (lambda q: q(torch.full((2, 3, 8, 8), math.nan)), "with NaN or infinity in it"),
         (lambda q: q(torch.zeros(1, 3, 12, 12)), "normalised float images"),
         (lambda q: q(torch.zeros(1, 3, 8, 8, dtype=torch.uint8)), "normalised float images"),
+        (lambda _: quantize(root().to("meta"), IMAGES), r"on the CPU: call \.cpu\(\) on the net"),
+        (lambda _: quantize(root(), IMAGES.to("meta")), r"on the CPU: call \.cpu\(\) on the net"),
         (
             lambda _: quantize(root(), IMAGES, MISNAMED),
             r"no layer is called \['c'\]; the layers are \['conv'",

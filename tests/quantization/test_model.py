@@ -173,6 +173,8 @@ def test_another_precision_is_refused_before_it_changes_an_answer():
     for change in (nn.Module.half, nn.Module.double, lambda m: m.to(torch.bfloat16)):
         with pytest.raises(QuantizationError, match=r"keeps its scales in float32, not torch"):
             change(model)
+    with pytest.raises(QuantizationError, match=r"on the CPU, not on meta: leave \.to\(\) out"):
+        model.to("meta")
     assert torch.equal(model.float().cpu()(x), expected)
     assert torch.equal(copy.deepcopy(model)(x.half()), model(x.half().float()))
 

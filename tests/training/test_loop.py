@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from contextlib import nullcontext
 from itertools import pairwise
 
 import pytest
@@ -164,6 +165,14 @@ def test_bfloat16_is_chosen_by_hardware(monkeypatch):
         assert uses_bfloat16("auto", torch.device("cpu")) == supported
     assert uses_bfloat16("bfloat16", torch.device("cpu"))
     assert not uses_bfloat16("float32", torch.device("cpu"))
+
+
+def test_of_several_gpus_the_one_that_trains_is_asked_for_bfloat16(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.cuda, "device", lambda gpu: nullcontext(asked.append(gpu)))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    assert not uses_bfloat16("auto", torch.device("cuda:1"))
+    assert asked == [torch.device("cuda:1")]
 
 
 def test_strided_depthwise_layers_alone_stay_in_float32():

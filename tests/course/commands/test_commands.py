@@ -23,7 +23,8 @@ from course import hosted, reference
 from course.__main__ import main
 from course.commands import doctor
 from course.commands.lab import COPIED
-from course.commands.train import saving
+from course.commands.train import device, saving
+from course.gpu import name_of_gpu
 from course.publish import runner
 from helpers import allocator, data, models, training
 from helpers.quantization import Recipe, kernels
@@ -357,6 +358,27 @@ def test_this_machine_is_fine(capsys, monkeypatch):
         assert topic in told
     monkeypatch.setattr(doctor, "CHECKS", [lambda: (_ for _ in ()).throw(KeyboardInterrupt)])
     assert main(["doctor"]) == 130 and "goes on" not in capsys.readouterr().err
+
+
+def test_a_gpu_for_which_this_pytorch_has_no_kernels_is_left_alone(monkeypatch):
+    def fails(*_, **on):
+        raise torch.AcceleratorError("CUDA error: no kernel image is available\nCompile with")
+
+    def asked():
+        name_of_gpu.cache_clear()
+        return device().type
+
+    forgotten = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "GTX 1060")
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: forgotten.append(True))
+    monkeypatch.setattr(torch, "ones", lambda *_, **on: torch.zeros(1))
+    assert asked() == "cuda"
+    monkeypatch.setattr(torch, "ones", fails)
+    with pytest.warns(UserWarning, match="^GTX 1060 is not used: .*no kernel image is available$"):
+        assert asked() == "cpu"
+    assert forgotten == [True]  # else a row would name the GPU
+    name_of_gpu.cache_clear()
 
 
 @pytest.mark.parametrize("lacking", ["tqdm", "batchnorm-to-int8", "onnxruntime"])
